@@ -1,0 +1,2 @@
+#![no_std]
+//! Records that both sides share.

@@ -1,0 +1,3 @@
+//! The eBPF programs, one file a probe.
+#![no_std]
+#![no_main]

@@ -1,0 +1,1 @@
+//! Processes to workers: engine, role, rank, GPUs, ports, parent, start time.

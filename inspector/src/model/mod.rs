@@ -1,0 +1,29 @@
+//! The data that flows between the rooms: what was seen ([`Capture`]), and what it means ([`Report`]).
+//!
+//! Types and their serialization, nothing else: no I/O, no clock, no look at the host. `observe` fills a capture,
+//! `resolve`, `graph` and `diagnose` are pure functions of it, `report` prints the result. A saved capture is
+//! therefore a complete test fixture.
+
+pub mod capture;
+pub mod fd;
+pub mod frame;
+pub mod gap;
+pub mod process;
+pub mod python;
+pub mod report;
+pub mod socket;
+pub mod thread;
+pub mod wait;
+pub mod worker;
+
+pub use capture::{Capture, Host, Tier, Window};
+pub use fd::{Fd, FdKind};
+pub use frame::{Frame, FrameKind, StackEnd};
+pub use gap::Gap;
+pub use process::{Bystander, MmapLock, Process};
+pub use python::{Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread};
+pub use report::Report;
+pub use socket::{Socket, SocketFamily, SocketProtocol};
+pub use thread::{Activity, NativeStack, Registers, SavedMemory, Stability, Syscall, TaskState, Thread};
+pub use wait::{Certainty, Owner, Wait, WaitKind};
+pub use worker::Worker;

@@ -1,0 +1,111 @@
+//! One process as it was seen.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fd, Frame, PythonRuntime, TaskState, Thread, Worker};
+
+/// A wanted process and all its threads.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Its tgid in the host's PID namespace.
+    pub pid: u32,
+    /// Its ids from the host's PID namespace inwards (`NSpid` of `/proc/PID/status`); one entry outside containers.
+    pub ns_pids: Vec<u32>,
+    /// Its parent's tgid.
+    pub ppid: u32,
+    /// `comm`, at most 15 bytes.
+    pub comm: String,
+    /// Arguments; `setproctitle` overwrites them with one string.
+    pub cmdline: Vec<String>,
+    /// The executable as the target's mount namespace names it.
+    pub exe: Option<String>,
+    /// State of the thread-group leader.
+    pub state: TaskState,
+    /// When it was started, nanoseconds since the epoch.
+    pub start_unix_ns: u64,
+    /// Real user id.
+    pub uid: u32,
+    /// Pid of the tracer (`TracerPid`), 0 for none.
+    pub tracer_pid: u32,
+    /// Path in the unified or the freezer hierarchy.
+    pub cgroup: Option<String>,
+    /// The cgroup is frozen; `None`: not known.
+    pub frozen: Option<bool>,
+    /// What holds `mm->mmap_lock` at the time of the kernel-only sweep.
+    pub mmap_lock: MmapLock,
+    /// Inode of its network namespace.
+    pub net_ns: Option<u64>,
+    /// Environment variables of the allowlist that knowledge files name, nothing else.
+    pub environment: BTreeMap<String, String>,
+    /// What it does in a serving engine; `None`: no engine that is known.
+    pub worker: Option<Worker>,
+    /// TCP ports it listens on, ascending.
+    pub listening: Vec<u16>,
+    /// Its Python runtime; `None`: not a Python process, or not readable (then a gap says so).
+    pub python: Option<PythonRuntime>,
+    /// Every frame of its threads once; threads refer to it by index.
+    pub frames: Vec<Frame>,
+    /// Its threads, by tid.
+    pub threads: Vec<Thread>,
+    /// Threads that the kernel counted (`Threads` of `/proc/PID/status`); more than `threads` holds means a gap.
+    pub thread_count: u32,
+    /// Its open descriptors, by number.
+    pub fds: Vec<Fd>,
+}
+
+impl Process {
+    /// The thread `tid` (the host's).
+    pub fn thread(&self, tid: u32) -> Option<&Thread> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// The thread that calls itself `tid` inside the process's own PID namespace.
+    ///
+    /// Thread ids in user memory (a mutex's owner, a joined thread, Python's native id) are of that namespace.
+    pub fn thread_by_ns_tid(&self, ns_tid: u32) -> Option<&Thread> {
+        self.threads.iter().find(|thread| thread.ns_tid == ns_tid)
+    }
+
+    /// The open descriptor `fd`.
+    pub fn fd(&self, fd: i32) -> Option<&Fd> {
+        self.fds.iter().find(|open| open.fd == fd)
+    }
+
+    /// The frames of a list of indices; an index out of range (a damaged capture) is left out.
+    pub fn frames_of<'a>(&'a self, indices: &'a [u32]) -> impl Iterator<Item = &'a Frame> {
+        indices.iter().filter_map(|&index| self.frames.get(index as usize))
+    }
+}
+
+/// State of `mm->mmap_lock`. A process whose lock is contended is reported from the kernel-only sweep alone, since
+/// every read of its memory would wait for the lock without end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MmapLock {
+    /// Could not be read (tier `memory` or `proc`, or the member is missing from the kernel's BTF).
+    #[default]
+    Unknown,
+    /// Nobody holds it for writing and nobody waits for it.
+    Free,
+    /// A writer holds it, or somebody waits for it.
+    Contended,
+}
+
+/// A process that was not asked for but holds the other end of something.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Bystander {
+    /// Its tgid in the host's PID namespace.
+    pub pid: u32,
+    /// Its parent's tgid.
+    pub ppid: u32,
+    /// `comm`.
+    pub comm: String,
+    /// State of the thread-group leader.
+    pub state: TaskState,
+    /// When it was started, nanoseconds since the epoch.
+    pub start_unix_ns: u64,
+    /// Its descriptors that share an object with a wanted process.
+    pub fds: Vec<Fd>,
+}

@@ -1,0 +1,342 @@
+//! What a capture means: the document that `--json` prints. Names are promised to other tools: add more, rename none.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Certainty, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind, Window};
+
+/// Version of the JSON document; the minor part grows with every added name.
+pub const SCHEMA_VERSION: &str = "1.0";
+
+/// The full result of `dump` (without verdict) or `diagnose`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: String,
+    /// The machine.
+    pub host: Host,
+    /// How deep the capture reached.
+    pub tier: Tier,
+    /// When and for how long it watched.
+    pub window: Window,
+    /// The verdict; absent in a dump.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Every hypothesis that was weighed, the best first; those ruled out too.
+    pub hypotheses: Vec<Hypothesis>,
+    /// The processes.
+    pub workers: Vec<WorkerReport>,
+    /// Their threads, by pid and tid.
+    pub threads: Vec<ThreadReport>,
+    /// Who waits for whom.
+    pub edges: Vec<Edge>,
+    /// Wait cycles: each a list of edges' indices into `edges`, in order.
+    pub cycles: Vec<Cycle>,
+    /// Threads that should be there and are not.
+    pub missing_threads: Vec<MissingThread>,
+    /// Dated facts, in order.
+    pub timeline: Vec<Event>,
+    /// The user's suspicions and what became of them.
+    pub claims: Vec<Claim>,
+    /// What could not be seen, and why.
+    pub gaps: Vec<Gap>,
+}
+
+/// How the fleet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Work hangs.
+    Wedged,
+    /// Some work hangs while other work of the same kind goes through.
+    Degraded,
+    /// Nothing that should move stands still.
+    Healthy,
+    /// Cannot tell; the evidence says what is missing.
+    Unknown,
+}
+
+/// Family of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// No wedge.
+    Healthy,
+    /// One side was restarted under a peer that still waits for the old one.
+    RestartAsymmetry,
+    /// A thread that serves others ended while its process lives on.
+    ThreadDied,
+    /// A thread spins in one place without progress.
+    ThreadLivelocked,
+    /// A send waits for a reader that does not read or is not there.
+    BlockedSend,
+    /// A connection whose other end is gone.
+    HalfOpenConnection,
+    /// Network or disk I/O on the scheduling thread.
+    BlockingIoOnScheduler,
+    /// A KV transfer never reaches a terminal state.
+    TransferStalled,
+    /// A completion was lost; everybody is idle.
+    LostCompletion,
+    /// Ranks are in different collectives.
+    CollectiveDesync,
+    /// Ranks wait for one that is late.
+    CollectiveStraggler,
+    /// GPU work never completes.
+    GpuHang,
+    /// The GIL is held by a thread that does not give it up.
+    GilStarvation,
+    /// A cycle of locks.
+    DeadlockCycle,
+    /// A process cannot finish its shutdown.
+    ShutdownStuck,
+    /// A lock was held by another thread when the process forked.
+    ForkDeadlock,
+    /// A peer is stopped by a signal, a tracer or the freezer.
+    PeerStopped,
+    /// The scheduler thread stands still for another reason.
+    SchedulerStuck,
+    /// No family fits.
+    Unknown,
+}
+
+/// Why the fleet hangs, who has to move, what to do.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// How the fleet does.
+    pub status: Status,
+    /// Its family.
+    pub family: Family,
+    /// 0..1: the evidence's weight for the family, not a probability.
+    pub confidence: f64,
+    /// One sentence.
+    pub summary: String,
+    /// What to put right.
+    pub culprits: Vec<Party>,
+    /// Who waits because of that.
+    pub victims: Vec<Party>,
+    /// What to do now.
+    pub action: String,
+    /// What the verdict rests on, and what speaks against it.
+    pub evidence: Vec<Evidence>,
+}
+
+/// Kind of culprit or victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartyKind {
+    /// A thread.
+    Thread,
+    /// A whole process.
+    Process,
+    /// The network between processes.
+    Network,
+    /// A process or thread that should be there and is not.
+    MissingPeer,
+}
+
+/// A culprit or a victim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Party {
+    /// What it is.
+    pub kind: PartyKind,
+    /// Its process (the host's id); absent where there is none.
+    pub pid: Option<u32>,
+    /// Its thread (the host's id); absent for a whole process or a thread that is gone.
+    pub tid: Option<u32>,
+    /// The thread's name.
+    pub thread: Option<String>,
+    /// `decode scheduler TP0`.
+    pub role: Option<String>,
+    /// What it does or waits on, for how long, innermost frame: one line for people.
+    pub detail: String,
+}
+
+/// One fact of a verdict or hypothesis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Where it comes from: `threads`, `waits`, `sockets`, `gil`, `knowledge`, `processes`…
+    pub source: String,
+    /// The fact, with its numbers.
+    pub fact: String,
+    /// True: it supports the family; false: it contradicts it.
+    pub supports: bool,
+}
+
+/// A family that was weighed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Hypothesis {
+    /// The family.
+    pub family: Family,
+    /// 0..1.
+    pub confidence: f64,
+    /// It was ruled out.
+    pub refuted: bool,
+    /// One sentence: what it would mean here, or why it is ruled out.
+    pub summary: String,
+    /// For and against.
+    pub evidence: Vec<Evidence>,
+    /// What would settle it, where it is open.
+    pub would_settle: Option<String>,
+}
+
+/// One process in the report.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerReport {
+    /// The host's pid.
+    pub pid: u32,
+    /// Its pid in its own PID namespace, where that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_pid: Option<u32>,
+    /// Its parent.
+    pub ppid: u32,
+    /// `comm`.
+    pub comm: String,
+    /// Engine, `python` for a plain Python process, absent for anything else.
+    pub engine: Option<String>,
+    /// Kind of process inside the engine.
+    pub kind: Option<String>,
+    /// `prefill`, `decode`…
+    pub role: Option<String>,
+    /// Rank as the title gives it.
+    pub rank: Option<String>,
+    /// Indices of its GPUs.
+    pub gpus: Vec<u32>,
+    /// When it was started, nanoseconds since the epoch.
+    pub start_unix_ns: u64,
+    /// Nanoseconds from its start to the end of the window.
+    pub up_ns: u64,
+    /// TCP ports it listens on.
+    pub ports: Vec<u16>,
+    /// Its state in a word: `running`, `sleeping`, `stopped`, `frozen`, `disk`, `zombie`.
+    pub state: String,
+    /// Python version, where it is a Python process.
+    pub python: Option<String>,
+    /// Threads that the kernel counts.
+    pub thread_count: u32,
+    /// The command line, first 200 characters.
+    pub command: String,
+}
+
+/// One thread in the report.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadReport {
+    /// The host's pid.
+    pub pid: u32,
+    /// The host's tid.
+    pub tid: u32,
+    /// Its tid in its own PID namespace, where that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_tid: Option<u32>,
+    /// `comm`.
+    pub comm: String,
+    /// Python name, else `comm`.
+    pub name: String,
+    /// What knowledge calls it: `scheduler-loop`, `transfer-worker`; absent where it is not known.
+    pub role: Option<String>,
+    /// Scheduler state.
+    pub state: TaskState,
+    /// For how long it has been off the CPU, nanoseconds; absent: running, or not known.
+    pub blocked_for_ns: Option<u64>,
+    /// Neither switched in nor moved while inspector watched.
+    pub unchanged: bool,
+    /// A deadline ends the wait.
+    pub has_deadline: bool,
+    /// It is in a state that is known to be healthy and idle.
+    pub idle: bool,
+    /// Whether the stack belongs to one instant.
+    pub stability: Stability,
+    /// It holds its interpreter's GIL.
+    pub holds_gil: bool,
+    /// What it waits on.
+    pub wait: Wait,
+    /// Kernel, native and Python frames in one stack, innermost first.
+    pub frames: Vec<Frame>,
+    /// Why the native part ends where it ends.
+    pub stack_end: StackEnd,
+}
+
+/// One end of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct End {
+    /// The host's pid.
+    pub pid: u32,
+    /// The host's tid; absent where only the process is known.
+    pub tid: Option<u32>,
+}
+
+/// `from` cannot go on before `to` acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Edge {
+    /// Who waits.
+    pub from: End,
+    /// Who has to act.
+    pub to: End,
+    /// Through what.
+    pub through: Through,
+    /// How sure.
+    pub certainty: Certainty,
+    /// Where it comes from.
+    pub evidence: String,
+}
+
+/// The object of an edge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Through {
+    /// Kind, as in `wait.kind`.
+    pub kind: WaitKind,
+    /// The object, for people.
+    pub text: String,
+    /// Its address in user memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    /// Inode of the socket or pipe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+}
+
+/// A wait cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Cycle {
+    /// Indices into `edges`, in order; the last one's `to` is the first one's `from`.
+    pub edges: Vec<u32>,
+    /// Proven only if every edge is.
+    pub certainty: Certainty,
+}
+
+/// A thread that should be there and is not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MissingThread {
+    /// The process that lacks it.
+    pub pid: u32,
+    /// Its name or the pattern of it.
+    pub thread: String,
+    /// Why it is expected: siblings have it, the catalog, a gap in `Thread-N` numbering.
+    pub because: Vec<String>,
+    /// What users see when it is gone.
+    pub effect: Option<String>,
+}
+
+/// A dated fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// Nanoseconds since the epoch.
+    pub at_unix_ns: u64,
+    /// The process.
+    pub pid: Option<u32>,
+    /// The thread.
+    pub tid: Option<u32>,
+    /// What happened.
+    pub text: String,
+}
+
+/// A suspicion of the user's and its outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Claim {
+    /// What was claimed.
+    pub claim: String,
+    /// `confirmed`, `refuted` or `undecidable`.
+    pub outcome: String,
+    /// Why.
+    pub evidence: String,
+}

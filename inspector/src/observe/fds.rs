@@ -1,0 +1,1 @@
+//! Open descriptors from `/proc/PID/fd` and `fdinfo`.

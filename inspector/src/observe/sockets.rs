@@ -1,0 +1,1 @@
+//! Sockets by `sock_diag`, in every network namespace involved.

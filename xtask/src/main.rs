@@ -1,0 +1,2 @@
+//! Build, test, demo and benchmark commands.
+fn main() {}
