@@ -1,0 +1,56 @@
+//! What the kernel says about a thread, to know that a fixture really blocks before inspector looks.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::eventually;
+
+/// Thread ids of a process, ascending; empty when it is gone.
+pub fn tids(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut tids: Vec<u32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    tids.sort_unstable();
+    tids
+}
+
+/// State letter of a thread, as in `/proc/PID/task/TID/stat`.
+pub fn state(pid: u32, tid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Number of the system call that a thread is blocked in.
+pub fn syscall(pid: u32, tid: u32) -> Option<u64> {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?.split(' ').next()?.parse().ok()
+}
+
+/// `comm` of a thread.
+pub fn comm(pid: u32, tid: u32) -> Option<String> {
+    Some(fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?.trim_end_matches('\n').to_owned())
+}
+
+/// Voluntary switches of a thread.
+pub fn voluntary_switches(pid: u32, tid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+/// Waits until a thread sleeps and stays in the same wait for 50 ms.
+pub fn wait_blocked(pid: u32, tid: u32) -> Result<()> {
+    eventually(&format!("thread {tid} of process {pid} blocks"), || {
+        let before = voluntary_switches(pid, tid)?;
+        if !matches!(state(pid, tid)?, 'S' | 'D') {
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        (matches!(state(pid, tid)?, 'S' | 'D') && voluntary_switches(pid, tid)? == before).then_some(())
+    })
+}
+
+/// Waits until a thread is in one of the states whose letters are given.
+pub fn wait_state(pid: u32, tid: u32, states: &str) -> Result<()> {
+    eventually(&format!("thread {tid} of process {pid} is in state {states}"), || {
+        state(pid, tid).filter(|state| states.contains(*state)).map(|_| ())
+    })
+}

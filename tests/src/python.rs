@@ -1,0 +1,73 @@
+//! Pythons to test with, and virtual environments.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::paths;
+
+/// The versions that a test of CPython's own structures runs on.
+pub const VERSIONS: [&str; 6] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"];
+
+/// The pyenv interpreter of a version (`3.11`), where it is installed.
+pub fn pyenv(version: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("PYENV_ROOT")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")))?;
+    let prefix = format!("{version}.");
+    std::fs::read_dir(root.join("versions"))
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path().join("bin").join(format!("python{version}")))
+        .find(|python| python.exists())
+}
+
+/// An interpreter of each of [`VERSIONS`]. A version that is not installed is left out with a line on stderr, or is an
+/// error with `INSPECTOR_PYTHONS=all`.
+pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
+    let strict = std::env::var("INSPECTOR_PYTHONS").is_ok_and(|value| value == "all");
+    let mut found = Vec::new();
+    for version in VERSIONS {
+        match pyenv(version) {
+            Some(python) => found.push((version, python)),
+            None if strict => bail!("INSPECTOR_PYTHONS=all, but pyenv has no Python {version}"),
+            None => say(&format!("SKIPPED: pyenv has no Python {version}")),
+        }
+    }
+    if found.is_empty() {
+        bail!("pyenv has none of the Pythons {VERSIONS:?}");
+    }
+    Ok(found)
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped interpreter must be seen in the test's output")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Any Python 3 of the host.
+pub fn system() -> PathBuf {
+    std::env::var_os("INSPECTOR_PYTHON").map_or_else(|| "python3".into(), PathBuf::from)
+}
+
+/// The interpreter of a virtual environment of `python` with `packages` (`pyzmq==27.1.0`). Made once, kept in
+/// `target/venvs` (or `INSPECTOR_VENVS`), safe to ask for from several processes at once.
+pub fn venv(python: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let output = Command::new(python)
+        .arg(paths::root().join("tests/fleet/venv.py"))
+        .args(packages)
+        .env("INSPECTOR_VENVS", venvs())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot run {}", python.display()))?;
+    if !output.status.success() {
+        bail!("no virtual environment of {} with {packages:?}", python.display());
+    }
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
+fn venvs() -> PathBuf {
+    std::env::var_os("INSPECTOR_VENVS").map_or_else(|| paths::target().join("venvs"), PathBuf::from)
+}
