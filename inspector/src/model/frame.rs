@@ -35,7 +35,7 @@ pub struct Frame {
 
 /// Why a native stack walk ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", tag = "end", content = "why")]
+#[serde(rename_all = "kebab-case")]
 pub enum StackEnd {
     /// No walk was made (running thread, tier, no registers): `native` is empty.
     #[default]

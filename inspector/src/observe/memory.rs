@@ -144,7 +144,8 @@ impl TargetMemory for ProcessReader {
             let end = pieces.len().min(next + MAX_STRETCHES);
             let Some(batch) = pieces.get_mut(next..end) else { return };
             let addresses: Vec<u64> = batch.iter().map(|piece| piece.address).collect();
-            let mut buffers: Vec<&mut [u8]> = batch.iter_mut().map(|piece| piece.bytes.as_mut_slice()).collect();
+            let mut buffers: Vec<&mut [u8]> =
+                batch.iter_mut().map(|piece| piece.bytes.as_mut_slice()).collect();
             let mut read = match self.transfer(&mut buffers, &addresses) {
                 Ok(read) => read,
                 Err(libc::EFAULT) => 0,
@@ -192,7 +193,8 @@ mod tests {
     #[test]
     fn a_bad_piece_costs_no_other_one() {
         let values: Vec<u64> = (0..3000).collect();
-        let mut pieces: Vec<Piece> = values.iter().map(|value| Piece::new(&raw const *value as u64, 8)).collect();
+        let mut pieces: Vec<Piece> =
+            values.iter().map(|value| Piece::new(&raw const *value as u64, 8)).collect();
         for bad in [0, 7, 1023, 1024, 2999] {
             pieces[bad].address = 8;
         }

@@ -1,22 +1,65 @@
-//! What inspector and its helper tell each other: one request, one reply, in postcard behind a length.
+//! What inspector and its helper tell each other, in postcard behind a length.
 
-use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
 
-use crate::model::{Frame, Gap, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory, Syscall};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::model::{
+    Frame, Gap, GilSample, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory, Syscall,
+};
+
+/// Longest message: a bound on what one side can make the other hold.
+pub const MAX_MESSAGE: usize = 256 << 20;
+
+/// From inspector to the helper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// Read a process; answered by one [`Answer::Stage`] a stage, in order.
+    Read(Request),
+    /// Read the GILs of a process that was read before; answered by [`Answer::Gils`].
+    Gils(u32),
+}
+
+/// From the helper to inspector.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// One stage is done.
+    Stage(Stage, Reply),
+    /// A reading of each GIL, in the order of [`PythonRuntime::gils`]; `None` where it did not settle.
+    Gils(Vec<Option<GilSample>>),
+}
+
+/// The parts of a reading, in their order. Each is answered by itself, so that one that blocks costs only itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    /// What system-call arguments point to.
+    Arguments,
+    /// Python stacks.
+    Python,
+    /// Native stacks.
+    Native,
+}
+
+impl Stage {
+    /// Its name, as gaps call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arguments => "arguments",
+            Self::Python => "python",
+            Self::Native => "native",
+        }
+    }
+}
 
 /// Read this process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Request {
     /// The host's pid.
     pub pid: u32,
     /// What the kernel-only sweep saw of its threads.
     pub threads: Vec<ThreadRequest>,
-    /// Read Python stacks.
-    pub python: bool,
-    /// Walk native stacks.
-    pub native: bool,
-    /// Read what system-call arguments point to.
-    pub arguments: bool,
+    /// What to read, in order.
+    pub stages: Vec<Stage>,
     /// The process's files must not be opened (a file system that hangs): symbols by what memory gives alone.
     pub memory_only: bool,
 }
@@ -36,12 +79,12 @@ pub struct ThreadRequest {
     pub syscall: Option<Syscall>,
 }
 
-/// What was read.
+/// What one stage read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reply {
     /// The Python runtime, its `unmatched` threads included.
     pub python: Option<PythonRuntime>,
-    /// Threads, in the order of the request.
+    /// Threads that something was read of.
     pub threads: Vec<ThreadReply>,
     /// The frames that they refer to.
     pub frames: Vec<Frame>,
@@ -59,7 +102,68 @@ pub struct ThreadReply {
     /// Its Python thread state.
     pub python: Option<PythonThread>,
     /// Its native stack.
-    pub native: NativeStack,
+    pub native: Option<NativeStack>,
     /// What its system call's arguments point to.
     pub memory: Vec<SavedMemory>,
+}
+
+/// A message as it goes over the pipe: its length, then itself.
+pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
+    let length = bytes.len() - 4;
+    if length > MAX_MESSAGE {
+        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
+    }
+    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(bytes)
+}
+
+/// The message in a body that came without its length.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(body).map_err(io::Error::other)
+}
+
+/// Writes one message.
+pub fn write<T: Serialize>(output: &mut impl Write, message: &T) -> io::Result<()> {
+    output.write_all(&encode(message)?)?;
+    output.flush()
+}
+
+/// Reads one message; `None` at the end of the stream.
+pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match input.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
+    }
+    let mut body = Vec::new();
+    input.by_ref().take(length as u64).read_to_end(&mut body)?;
+    decode(&body).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_pipe() {
+        let ask = Ask::Read(Request { pid: 7, stages: vec![Stage::Python], ..Request::default() });
+        let mut pipe = Vec::new();
+        write(&mut pipe, &ask).unwrap();
+        write(&mut pipe, &Ask::Gils(9)).unwrap();
+        let mut input = pipe.as_slice();
+        assert!(matches!(read(&mut input).unwrap(), Some(Ask::Read(Request { pid: 7, .. }))));
+        assert!(matches!(read(&mut input).unwrap(), Some(Ask::Gils(9))));
+        assert!(read::<Ask>(&mut input).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused() {
+        let mut input: &[u8] = &[0xff; 64];
+        assert!(read::<Ask>(&mut input).is_err());
+    }
 }
