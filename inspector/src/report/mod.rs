@@ -1,1 +1,9 @@
-//! One output format a file.
+//! One output format a file. Pure: a report in, text out.
+
+pub mod color;
+pub mod duration;
+pub mod escape;
+pub mod folded;
+pub mod json;
+pub mod page;
+pub mod schema;

@@ -1,0 +1,54 @@
+//! Durations as people read them: `230ms`, `12.3s`, `2m03s`, `17h03m`, `3d04h`.
+
+/// A duration in nanoseconds, with the two units that matter.
+pub fn humane(ns: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = ns / SECOND;
+    match seconds {
+        0 if ns < 1_000_000 => format!("{}µs", ns / 1_000),
+        0 => format!("{}ms", ns / 1_000_000),
+        1..60 => format!("{seconds}.{}s", ns % SECOND / (SECOND / 10)),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// Wall-clock time of day, `17:20:11` UTC. Reports carry no time zone: they are compared across hosts.
+pub fn time_of_day(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{humane, time_of_day};
+
+    #[test]
+    fn each_scale_shows_its_two_units() {
+        const MS: u64 = 1_000_000;
+        let cases = [
+            (0, "0µs"),
+            (999_999, "999µs"),
+            (230 * MS, "230ms"),
+            (999 * MS, "999ms"),
+            (1_000 * MS, "1.0s"),
+            (12_399 * MS, "12.3s"),
+            (59_999 * MS, "59.9s"),
+            (60_000 * MS, "1m00s"),
+            (123_000 * MS, "2m03s"),
+            (61_380_000 * MS, "17h03m"),
+            (86_400_000 * MS, "1d00h"),
+            (u64::MAX, "213503d23h"),
+        ];
+        for (ns, expected) in cases {
+            assert_eq!(humane(ns), expected, "{ns} ns");
+        }
+    }
+
+    #[test]
+    fn time_of_day_is_utc() {
+        assert_eq!(time_of_day(1_700_000_000_000_000_000), "22:13:20");
+        assert_eq!(time_of_day(0), "00:00:00");
+    }
+}

@@ -1,0 +1,82 @@
+//! Strings that a target controls, made safe to print: a thread may be named `\x1b[2J` or `ok\nHEALTHY`.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// The text with everything that could move the cursor, start a line or reorder the line written as an escape.
+pub fn line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character {
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            _ if is_unsafe(character) => {
+                // Writing to a String cannot fail.
+                let _ = match u32::from(character) {
+                    code @ 0..=0xff => write!(safe, "\\x{code:02x}"),
+                    code => write!(safe, "\\u{{{code:x}}}"),
+                };
+            }
+            _ => safe.push(character),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// At most `limit` characters, `…` in place of what is cut.
+pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
+    if text.chars().count() <= limit {
+        return Cow::Borrowed(text);
+    }
+    let mut clipped: String = text.chars().take(limit.saturating_sub(1)).collect();
+    clipped.push('…');
+    Cow::Owned(clipped)
+}
+
+/// Control characters (C0, DEL, C1), line and paragraph separators, and the invisible marks that reorder or hide
+/// text (Unicode Technical Report 36, "bidirectional text spoofing").
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{clip, line};
+
+    #[test]
+    fn harmless_text_is_left_alone() {
+        assert_eq!(line("Thread-4 (transfer_worker) · naïve"), "Thread-4 (transfer_worker) · naïve");
+    }
+
+    #[test]
+    fn escapes_show_what_was_there() {
+        assert_eq!(line("ok\nHEALTHY"), "ok\\nHEALTHY");
+        assert_eq!(line("\x1b[2Jx\x07\r\t\u{9b}"), "\\x1b[2Jx\\x07\\r\\t\\x9b");
+        assert_eq!(line("a\u{202e}b\u{2028}"), "a\\u{202e}b\\u{2028}");
+    }
+
+    #[test]
+    fn clip_counts_characters() {
+        assert_eq!(clip("äöü", 3), "äöü");
+        assert_eq!(clip("äöüß", 3), "äö…");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_escapes_a_line(text in any::<String>()) {
+            let safe = line(&text);
+            let escapes = safe.chars().find(|&c| c.is_control() || matches!(c, '\u{2028}' | '\u{202e}'));
+            prop_assert_eq!(escapes, None);
+        }
+    }
+}
