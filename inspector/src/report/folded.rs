@@ -73,3 +73,19 @@ fn frame_entry(frame: &Frame) -> String {
 fn entry(text: &str) -> String {
     escape::line(text).replace(';', ":")
 }
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::render;
+    use crate::report::sample;
+
+    #[test]
+    fn one_line_a_distinct_stack() {
+        let mut report = sample::wedged();
+        let twin = report.threads[1].clone();
+        report.threads.push(twin);
+        assert_snapshot!(render(&report));
+    }
+}

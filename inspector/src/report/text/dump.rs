@@ -1,0 +1,107 @@
+//! `inspector dump`: a block a process, a paragraph a thread.
+
+use super::words;
+use crate::{
+    model::{
+        Report, StackEnd,
+        report::{ThreadReport, WorkerReport},
+    },
+    report::{color::Style, duration::humane, escape, page::Page},
+};
+
+/// Names are cut here in the aligned column; Linux's own are 15 bytes, Python's can be anything.
+const WIDEST_NAME: usize = 48;
+
+pub(super) fn write(page: &mut Page, report: &Report) {
+    for process in &report.workers {
+        let threads: Vec<&ThreadReport> =
+            report.threads.iter().filter(|thread| thread.pid == process.pid).collect();
+        heading(page, process);
+        let ids = widest(&threads, id);
+        let names = widest(&threads, name);
+        for thread in threads {
+            paragraph(page, thread, ids, names);
+        }
+        page.end();
+    }
+    if !report.workers.is_empty() {
+        page.line(&words::footer(report));
+    }
+}
+
+fn heading(page: &mut Page, process: &WorkerReport) {
+    page.put(Style::Bold, &words::label(process)).plain(&format!(" · pid {}", process.pid));
+    if let Some(pid) = process.ns_pid {
+        page.plain(&format!(" ({pid} in its container)"));
+    }
+    if let Some(engine) = &process.engine {
+        page.plain(&format!(" · {engine}"));
+    }
+    page.plain(&format!(" · up {} · {}", humane(process.up_ns), process.state));
+    if let Some(version) = &process.python {
+        page.plain(&format!(" · python {version}"));
+    }
+    page.plain(&format!(" · {}", words::counted(process.thread_count as usize, "thread", "threads")));
+    if !process.ports.is_empty() {
+        let ports = process.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        page.plain(&format!(" · listens on {ports}"));
+    }
+    page.end();
+    if !process.command.is_empty() {
+        page.put(Style::Dim, &format!("  {}", process.command)).end();
+    }
+}
+
+fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
+    page.plain(&format!("  {:<ids$}  ", id(thread))).put(Style::Name, &format!("{:<names$}", name(thread)));
+    page.plain(&format!("  {}  ", thread.state.letter()));
+    page.put(if thread.idle { Style::Dim } else { Style::Plain }, words::wait(thread));
+    if let Some(ns) = thread.blocked_for_ns {
+        page.plain(&format!(" for {}", humane(ns)));
+    }
+    if let Some(deadline) = words::deadline(thread) {
+        page.plain(&format!(", {deadline}"));
+    }
+    if let Some(owner) = thread.wait.owners.first() {
+        page.put(Style::Warn, &format!(" [{}]", words::certainty(owner.certainty)));
+    }
+    for remark in words::remarks(thread) {
+        page.put(Style::Dim, &format!(" [{remark}]"));
+    }
+    page.end();
+    for frame in &thread.frames {
+        page.put(Style::Dim, &format!("      {}  ", words::frame_kind(frame.kind)));
+        page.plain(&frame.function);
+        let place = words::place(frame);
+        if !place.is_empty() {
+            page.put(Style::Dim, &format!("  {place}"));
+        }
+        page.end();
+    }
+    match &thread.stack_end {
+        StackEnd::Stopped(why) => {
+            page.put(Style::Warn, &format!("      unwind stopped: {why}")).end();
+        }
+        StackEnd::Limit => {
+            page.put(Style::Warn, "      unwind stopped: the limit of frames was reached").end();
+        }
+        StackEnd::NotWalked | StackEnd::Complete => {}
+    }
+}
+
+fn widest(threads: &[&ThreadReport], cell: fn(&ThreadReport) -> String) -> usize {
+    threads.iter().map(|thread| cell(thread).chars().count()).max().unwrap_or(0)
+}
+
+/// The host's tid, and in brackets the one that the target sees.
+fn id(thread: &ThreadReport) -> String {
+    match thread.ns_tid {
+        Some(tid) => format!("{} ({tid})", thread.tid),
+        None => thread.tid.to_string(),
+    }
+}
+
+/// The name, escaped before it is measured.
+fn name(thread: &ThreadReport) -> String {
+    escape::clip(&escape::line(&thread.name), WIDEST_NAME).into_owned()
+}

@@ -1,0 +1,44 @@
+//! What could not be seen, at the end of every page: equal reasons once, with how many processes or threads they
+//! concern.
+
+use std::collections::BTreeMap;
+
+use super::words::counted;
+use crate::{
+    model::{Gap, Report},
+    report::{color::Style, page::Page},
+};
+
+/// More lines than this drown the result; the JSON document holds them all.
+const MOST_LINES: usize = 12;
+
+pub(super) fn write(page: &mut Page, report: &Report) {
+    let mut groups: BTreeMap<(&str, &str), Vec<&Gap>> = BTreeMap::new();
+    for gap in &report.gaps {
+        groups.entry((&gap.source, &gap.reason)).or_default().push(gap);
+    }
+    for ((source, reason), gaps) in groups.iter().take(MOST_LINES) {
+        page.put(Style::Warn, "NOT SEEN ").plain("  ").plain(source);
+        page.put(Style::Dim, &whom(gaps)).plain(": ").plain(reason).end();
+    }
+    if let Some(rest) = groups.len().checked_sub(MOST_LINES).filter(|&rest| rest > 0) {
+        page.put(Style::Warn, "NOT SEEN ").plain(&format!("  {rest} more, all of them in --json")).end();
+    }
+}
+
+fn whom(gaps: &[&Gap]) -> String {
+    match gaps {
+        [gap] => match (gap.pid, gap.tid) {
+            (Some(pid), Some(tid)) => format!(" (pid {pid} tid {tid})"),
+            (Some(pid), None) => format!(" (pid {pid})"),
+            (None, _) => String::new(),
+        },
+        _ if gaps.iter().any(|gap| gap.tid.is_some()) => {
+            format!(" ({})", counted(gaps.len(), "thread", "threads"))
+        }
+        _ if gaps.iter().any(|gap| gap.pid.is_some()) => {
+            format!(" ({})", counted(gaps.len(), "process", "processes"))
+        }
+        _ => format!(" ({} times)", gaps.len()),
+    }
+}

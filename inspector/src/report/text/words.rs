@@ -1,0 +1,127 @@
+//! The phrases that several pages share.
+
+use crate::{
+    model::{
+        Certainty, Frame, FrameKind, Report, Stability, WaitKind,
+        report::{Family, ThreadReport, WorkerReport},
+    },
+    report::duration::humane,
+};
+
+/// `prefill scheduler TP0`, else the process's `comm`.
+pub(super) fn label(process: &WorkerReport) -> String {
+    let parts: Vec<&str> = [process.role.as_deref(), process.kind.as_deref(), process.rank.as_deref()]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    if parts.is_empty() { process.comm.clone() } else { parts.join(" ") }
+}
+
+/// `blocked 2m03s, no deadline`; `running`.
+pub(super) fn age(thread: &ThreadReport) -> String {
+    let kind = thread.wait.kind;
+    if kind == WaitKind::Running {
+        return "running".into();
+    }
+    let mut phrase =
+        thread.blocked_for_ns.map_or_else(|| "blocked".into(), |ns| format!("blocked {}", humane(ns)));
+    if let Some(deadline) = deadline(thread) {
+        phrase.push_str(", ");
+        phrase.push_str(&deadline);
+    }
+    phrase
+}
+
+/// `no deadline`, `2.5s left`…; `None` where a deadline means nothing (a zombie, a stopped thread).
+pub(super) fn deadline(thread: &ThreadReport) -> Option<String> {
+    let wait = &thread.wait;
+    match wait.kind {
+        WaitKind::Running | WaitKind::Zombie | WaitKind::Stopped | WaitKind::Frozen | WaitKind::Throttled => {
+            None
+        }
+        _ if !thread.has_deadline => Some("no deadline".into()),
+        _ => Some(match (wait.remaining_ns, wait.timeout_ns) {
+            (Some(ns), _) => format!("{} left", humane(ns)),
+            (None, Some(ns)) => format!("timeout {}", humane(ns)),
+            (None, None) => "has a deadline".into(),
+        }),
+    }
+}
+
+/// What the thread waits on, else the kind's name.
+pub(super) fn wait(thread: &ThreadReport) -> &str {
+    if thread.wait.text.is_empty() { thread.wait.kind.name() } else { &thread.wait.text }
+}
+
+/// Remarks behind a thread's wait.
+pub(super) fn remarks(thread: &ThreadReport) -> Vec<&'static str> {
+    let mut remarks = Vec::new();
+    if thread.holds_gil {
+        remarks.push("holds the GIL");
+    }
+    if thread.idle {
+        remarks.push("idle");
+    }
+    if thread.stability == Stability::Torn {
+        remarks.push("torn: moved while it was read");
+    }
+    remarks
+}
+
+/// The mark of an owner or an edge.
+pub(super) const fn certainty(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Proven => "proven",
+        Certainty::Likely => "likely",
+    }
+}
+
+/// The kind of a frame; all of one width.
+pub(super) const fn frame_kind(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Python => "python",
+        FrameKind::Native => "native",
+        FrameKind::Kernel => "kernel",
+    }
+}
+
+/// `threading.py:327`, `libc.so.6`; empty for a kernel frame.
+pub(super) fn place(frame: &Frame) -> String {
+    match (&frame.file, frame.line, &frame.module) {
+        (Some(file), Some(line), _) => format!("{file}:{line}"),
+        (Some(file), None, _) => file.clone(),
+        (None, _, Some(module)) => module.rsplit('/').next().unwrap_or(module).to_owned(),
+        (None, _, None) => String::new(),
+    }
+}
+
+/// The promised name of a family, as in JSON.
+pub(super) fn family(family: Family) -> String {
+    match serde_json::to_value(family) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{family:?}"),
+    }
+}
+
+/// How the report came about.
+pub(super) fn footer(report: &Report) -> String {
+    let watched = match report.window.duration_ns {
+        0 => "one look".to_owned(),
+        ns => format!("watched {}", humane(ns)),
+    };
+    format!(
+        "tier {} · {watched} · {} · {} · {} · kernel {} · inspector {}",
+        report.tier.name(),
+        counted(report.workers.len(), "process", "processes"),
+        counted(report.threads.len(), "thread", "threads"),
+        report.host.hostname,
+        report.host.kernel,
+        report.host.inspector,
+    )
+}
+
+/// `1 thread`, `2 threads`.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
