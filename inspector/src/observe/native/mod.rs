@@ -1,1 +1,141 @@
 //! Native stacks: framehop over `.eh_frame` from registers and memory, symbols by blazesym.
+//!
+//! Nothing is stopped: a thread that does not run cannot change its stack, so its registers and the memory above its
+//! stack pointer are its exact state. All threads are walked side by side, and what they need of memory is read in
+//! batches: one read brings the innermost pages of every stack, and few threads need more.
+
+mod arch;
+mod expression;
+mod file;
+mod image;
+mod maps;
+mod modules;
+mod row;
+mod stack;
+mod symbols;
+mod thread;
+
+use std::collections::{BTreeSet, HashMap};
+
+use self::{maps::Maps, modules::Modules, thread::Walk};
+use super::{
+    frames::FrameTable,
+    helper::protocol::ThreadRequest,
+    memory::{Piece, TargetMemory},
+};
+use crate::model::{Gap, NativeStack};
+
+/// Most frames of one stack, whatever is asked for.
+const MAX_FRAMES: usize = 512;
+/// Threads walked side by side: what one `process_vm_readv` takes (`UIO_MAXIOV`), and a bound on memory.
+const SIDE_BY_SIDE: usize = 1024;
+/// Stack bytes read at first; enough for a blocked thread of Python 3.11 or later, whose frames need no C stack.
+const FIRST_READ: u64 = 8 << 10;
+/// Stack bytes read when those are not enough.
+const NEXT_READ: u64 = 32 << 10;
+
+/// How to walk.
+#[derive(Clone, Copy, Debug)]
+pub struct WalkOptions {
+    /// Most frames of one stack; 512 is the most that is given.
+    pub max_frames: usize,
+    /// Open no file of the target: unwind tables from its memory, no symbols but the vDSO's.
+    pub memory_only: bool,
+}
+
+impl Default for WalkOptions {
+    fn default() -> Self {
+        Self { max_frames: MAX_FRAMES, memory_only: false }
+    }
+}
+
+/// The native stacks of one process.
+#[derive(Debug, Default)]
+pub struct NativeRead {
+    /// Stacks by the host's tid, in the order of the request.
+    pub threads: Vec<(u32, NativeStack)>,
+    /// What could not be read.
+    pub gaps: Vec<Gap>,
+}
+
+/// Walks the stacks of `threads` of process `pid` (the host's) and interns their frames.
+///
+/// A thread without registers (it runs) gets no frames and [`crate::model::StackEnd::NotWalked`]. To be called in the helper process:
+/// it reads memory and opens files, either of which can block without end.
+pub fn walk(
+    memory: &dyn TargetMemory,
+    pid: u32,
+    threads: &[ThreadRequest],
+    options: &WalkOptions,
+    frames: &mut FrameTable,
+) -> NativeRead {
+    let maps = match Maps::read(pid) {
+        Ok(maps) => maps,
+        Err(error) => {
+            let reason = format!("cannot read /proc/{pid}/maps ({error}): no native stacks");
+            let threads = threads.iter().map(|thread| (thread.tid, NativeStack::default())).collect();
+            return NativeRead { threads, gaps: vec![Gap::process("native", pid, reason)] };
+        }
+    };
+    let mut modules = Modules::new(pid, maps, memory, options.memory_only);
+    let mut cache = arch::Cache::new();
+    let limit = options.max_frames.min(MAX_FRAMES);
+    let mut walks: Vec<Walk> = threads
+        .iter()
+        .filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, limit)))
+        .collect();
+    for batch in walks.chunks_mut(SIDE_BY_SIDE) {
+        walk_batch(batch, &mut modules, &mut cache, memory);
+    }
+
+    let distinct: BTreeSet<_> = walks.iter().flat_map(|walk| &walk.frames).copied().collect();
+    let distinct: Vec<_> = distinct.into_iter().collect();
+    let mut named = symbols::name(&distinct, &mut modules, memory);
+    let indices: HashMap<_, _> = distinct
+        .iter()
+        .filter_map(|frame| Some((*frame, frames.intern(named.remove(frame)?)?)))
+        .collect();
+
+    let mut stacks: HashMap<u32, NativeStack> = walks
+        .into_iter()
+        .map(|walk| {
+            let frames = walk.frames.iter().filter_map(|frame| indices.get(frame).copied()).collect();
+            (walk.tid, NativeStack { frames, end: walk.end.unwrap_or_default() })
+        })
+        .collect();
+    let threads = threads.iter().map(|thread| (thread.tid, stacks.remove(&thread.tid).unwrap_or_default())).collect();
+    NativeRead { threads, gaps: modules.gaps }
+}
+
+/// Walks threads side by side: each round reads at one go what all of them need.
+fn walk_batch(walks: &mut [Walk], modules: &mut Modules<'_>, cache: &mut arch::Cache, memory: &dyn TargetMemory) {
+    let mut needs: Vec<(usize, u64)> = walks.iter().enumerate().map(|(index, walk)| (index, walk.stack_pointer())).collect();
+    let mut length = FIRST_READ;
+    // Each round brings every walk that is left a frame further, or ends it.
+    while !needs.is_empty() {
+        let mut pieces: Vec<Piece> = needs.iter().map(|&(_, address)| stretch(modules, address, length)).collect();
+        memory.read_many(&mut pieces);
+        let mut next = Vec::new();
+        for ((index, address), piece) in needs.into_iter().zip(pieces) {
+            let Some(walk) = walks.get_mut(index) else { continue };
+            let Piece { address: start, mut bytes, filled } = piece;
+            bytes.truncate(filled);
+            walk.stack.add(start, bytes);
+            if length != FIRST_READ && walk.stack.read(address).is_err() {
+                walk.give_up(address);
+            } else if let Some(address) = walk.advance(modules, cache) {
+                next.push((index, address));
+            }
+        }
+        needs = next;
+        length = NEXT_READ;
+    }
+}
+
+/// The pages from that of `address` on, to at most the end of the mapping.
+fn stretch(modules: &Modules<'_>, address: u64, length: u64) -> Piece {
+    let start = image::page_start(address);
+    let end = modules.mapping_end(address).unwrap_or(start.saturating_add(rustix::param::page_size() as u64));
+    let length = end.saturating_sub(start).min(length + rustix::param::page_size() as u64);
+    Piece::new(start, length as usize)
+}

@@ -1,0 +1,77 @@
+//! The file behind a mapping, opened without trusting its path.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::PathBuf,
+};
+
+use super::maps::Mapping;
+
+/// The file that `mapping` of process `pid` maps.
+///
+/// Through `/proc/PID/map_files`, which names the very file, deleted or of another mount namespace alike (needs
+/// `CAP_CHECKPOINT_RESTORE`, before 5.9 `CAP_SYS_ADMIN`); else through the path below `/proc/PID/root`, if the inode
+/// there is the mapped one. Devices are not compared: btrfs and overlayfs show another one to `stat` than to `maps`.
+///
+/// A device or a pipe is never opened: the first open is by `O_PATH`, which runs no driver, and only a regular file
+/// is opened again for reading. An open can block on a network file system; only the helper process makes one.
+pub(super) fn open(pid: u32, mapping: &Mapping) -> io::Result<File> {
+    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    match open_regular(exact) {
+        Ok(file) => Ok(file),
+        Err(error) => {
+            let file = open_regular(PathBuf::from(format!("/proc/{pid}/root{}", mapping.path)))?;
+            if file.metadata()?.ino() == mapping.file.1 { Ok(file) } else { Err(error) }
+        }
+    }
+}
+
+/// Opens a regular file for reading, and nothing else.
+fn open_regular(path: PathBuf) -> io::Result<File> {
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
+    let kind = place.metadata()?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_char_device() || kind.is_block_device() { "a device" } else { "not a regular file" };
+        return Err(io::Error::other(format!("it is {what}")));
+    }
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY).open(path_of(&place))
+}
+
+/// A path to an open file that no rename can divert.
+pub(super) fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::maps::Maps, *};
+
+    #[test]
+    fn opens_the_mapped_file() {
+        let pid = std::process::id();
+        let maps = Maps::read(pid).expect("own maps");
+        let own = std::fs::metadata("/proc/self/exe").expect("own executable").ino();
+        let mapping = maps.iter().find(|mapping| mapping.file.1 == own).expect("own executable is mapped");
+        assert_eq!(open(pid, mapping).expect("opens").metadata().expect("stat").ino(), own);
+
+        let moved = Mapping { start: mapping.start + 1, ..mapping.clone() };
+        assert_eq!(open(pid, &moved).expect("by path").metadata().expect("stat").ino(), own);
+        let replaced = Mapping { file: (0, mapping.file.1 + 1), ..moved };
+        assert!(open(pid, &replaced).is_err(), "another inode is another file");
+    }
+
+    #[test]
+    fn opens_no_device_and_no_pipe() {
+        assert!(open_regular("/dev/zero".into()).is_err());
+        let directory = tempfile::tempdir().expect("directory");
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+        assert!(made.success());
+        assert!(open_regular(pipe).is_err());
+    }
+}
