@@ -89,7 +89,8 @@ fn gdb(pid: u32) -> BTreeMap<u32, GdbThread> {
             ["regs", ..] => {
                 let mut values = line.split(' ').skip(1).map(|word| word.parse().expect("register"));
                 let mut next = || values.next().expect("three registers");
-                threads.entry(tid).or_default().registers = Registers { pc: next(), sp: next(), fp: next(), lr: 0 };
+                threads.entry(tid).or_default().registers =
+                    Registers { pc: next(), sp: next(), fp: next(), lr: 0 };
             }
             ["frame", pc, name] => {
                 threads.entry(tid).or_default().frames.push((pc.parse().expect("pc"), (*name).to_owned()));
@@ -102,10 +103,18 @@ fn gdb(pid: u32) -> BTreeMap<u32, GdbThread> {
 }
 
 /// inspector's frames of the threads that gdb saw, and the memory-read calls made.
-fn inspector(pid: u32, seen: &BTreeMap<u32, GdbThread>, options: &WalkOptions) -> (BTreeMap<u32, (Vec<Frame>, StackEnd)>, u64) {
+fn inspector(
+    pid: u32,
+    seen: &BTreeMap<u32, GdbThread>,
+    options: &WalkOptions,
+) -> (BTreeMap<u32, (Vec<Frame>, StackEnd)>, u64) {
     let requests: Vec<ThreadRequest> = seen
         .iter()
-        .map(|(&tid, thread)| ThreadRequest { tid, registers: Some(thread.registers), ..ThreadRequest::default() })
+        .map(|(&tid, thread)| ThreadRequest {
+            tid,
+            registers: Some(thread.registers),
+            ..ThreadRequest::default()
+        })
         .collect();
     let memory = ProcessReader::new(pid);
     let mut frames = FrameTable::default();
@@ -123,18 +132,23 @@ fn same_name(ours: &str, gdbs: &str) -> bool {
     let plain = |name: &str| {
         let name = name.split(['@', '(']).next().unwrap_or_default();
         let name = name.trim_start_matches("__GI_").trim_start_matches('_');
-        name.trim_end_matches("64").trim_start_matches("vdso_").to_owned()
+        name.trim_end_matches("64").trim_end_matches("_impl").trim_start_matches("vdso_").to_owned()
     };
     // A stripped libc names its static functions nowhere but in debug information.
     ours.starts_with("0x") || plain(ours) == plain(gdbs)
 }
 
 /// Every thread has gdb's frames, and ends where the stack does.
-fn assert_same(seen: &BTreeMap<u32, GdbThread>, ours: &BTreeMap<u32, (Vec<Frame>, StackEnd)>, name: impl Fn(u32) -> String) {
+fn assert_same(
+    seen: &BTreeMap<u32, GdbThread>,
+    ours: &BTreeMap<u32, (Vec<Frame>, StackEnd)>,
+    name: impl Fn(u32) -> String,
+) {
     for (tid, thread) in seen {
         let (frames, end) = &ours[tid];
         let name = name(*tid);
-        let our_pcs: Vec<u64> = frames.iter().map(|frame| frame.address.expect("native frames have addresses")).collect();
+        let our_pcs: Vec<u64> =
+            frames.iter().map(|frame| frame.address.expect("native frames have addresses")).collect();
         let gdb_pcs: Vec<u64> = thread.frames.iter().map(|frame| frame.0).collect();
         assert_eq!(our_pcs, gdb_pcs, "{name}: {end:?}\nours {frames:#?}\ngdb's {:#?}", thread.frames);
         assert_eq!(*end, StackEnd::Complete, "{name}");

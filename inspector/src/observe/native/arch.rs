@@ -1,6 +1,6 @@
 //! What the walk must know of the architecture: DWARF register numbers, framehop's types, the signal frame.
 
-use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _, UnwindRegsNative};
+use framehop::{FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative, Unwinder as _};
 use gimli::Register;
 
 use super::modules::Bytes;
@@ -70,7 +70,11 @@ pub(super) const SIGNAL_FRAME: SignalFrame = SignalFrame {
 
 impl SignalFrame {
     /// The registers that the signal interrupted.
-    pub(super) fn restore<E>(self, sp: u64, mut read: impl FnMut(u64) -> Result<u64, E>) -> Result<Registers, E> {
+    pub(super) fn restore<E>(
+        self,
+        sp: u64,
+        mut read: impl FnMut(u64) -> Result<u64, E>,
+    ) -> Result<Registers, E> {
         let mut at = |distance: u64| read(sp.wrapping_add(distance));
         Ok(Registers {
             pc: at(self.pc)?,

@@ -1,6 +1,6 @@
 //! Rows of the unwind table that must be computed: DWARF expressions over the registers and the stack.
 
-use gimli::{EndianSlice, Encoding, Evaluation, EvaluationResult, LittleEndian, Location, Value};
+use gimli::{Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
 
 use super::{
     arch,
@@ -35,8 +35,9 @@ pub(super) fn step(
 ) -> Result<Registers, Failure> {
     let cfa = match &row.cfa {
         Place::Register(number, distance) => {
-            let base = arch::value(&registers, *number)
-                .ok_or_else(|| Failure::Rule(format!("the CFA is in register {}, which is not known", number.0)))?;
+            let base = arch::value(&registers, *number).ok_or_else(|| {
+                Failure::Rule(format!("the CFA is in register {}, which is not known", number.0))
+            })?;
             base.wrapping_add_signed(*distance)
         }
         Place::Expression(bytes) => evaluate(bytes, row.encoding, None, &registers, &mut read)?,
@@ -67,7 +68,8 @@ fn evaluate(
     registers: &Registers,
     read: &mut impl FnMut(u64) -> Result<u64, Missing>,
 ) -> Result<u64, Failure> {
-    let damaged = |error: gimli::Error| Failure::Rule(format!("an unwind expression that does not evaluate ({error})"));
+    let damaged =
+        |error: gimli::Error| Failure::Rule(format!("an unwind expression that does not evaluate ({error})"));
     let mut evaluation = Evaluation::new(EndianSlice::new(bytes, LittleEndian), encoding);
     evaluation.set_max_iterations(MAX_OPERATIONS);
     if let Some(initial) = initial {
@@ -79,14 +81,19 @@ fn evaluate(
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
                 let value = arch::value(registers, register).ok_or_else(|| {
-                    Failure::Rule(format!("an unwind expression needs register {}, which is not known", register.0))
+                    Failure::Rule(format!(
+                        "an unwind expression needs register {}, which is not known",
+                        register.0
+                    ))
                 })?;
                 evaluation.resume_with_register(Value::Generic(value)).map_err(damaged)?
             }
             EvaluationResult::RequiresMemory { address, size: 8, space: None, .. } => {
                 evaluation.resume_with_memory(Value::Generic(read(address)?)).map_err(damaged)?
             }
-            other => return Err(Failure::Rule(format!("an unwind expression that is not supported ({other:?})"))),
+            other => {
+                return Err(Failure::Rule(format!("an unwind expression that is not supported ({other:?})")));
+            }
         }
     }
     match evaluation.as_result().last().map(|piece| &piece.location) {

@@ -36,10 +36,14 @@ fn open_regular(path: PathBuf) -> io::Result<File> {
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
     let kind = place.metadata()?.file_type();
     if !kind.is_file() {
-        let what = if kind.is_char_device() || kind.is_block_device() { "a device" } else { "not a regular file" };
+        let what =
+            if kind.is_char_device() || kind.is_block_device() { "a device" } else { "not a regular file" };
         return Err(io::Error::other(format!("it is {what}")));
     }
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY).open(path_of(&place))
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
+        .open(path_of(&place))
 }
 
 /// A path to an open file that no rename can divert.

@@ -82,8 +82,9 @@ impl Image {
             return Err("it is not a 64-bit little-endian ELF image".into());
         }
         let count = usize::from(header.e_phnum(ENDIAN)).min(MAX_PROGRAM_HEADERS);
-        let programs: Vec<ProgramHeader> =
-            source.array(header.e_phoff(ENDIAN), count).map_err(|error| format!("its program headers: {error}"))?;
+        let programs: Vec<ProgramHeader> = source
+            .array(header.e_phoff(ENDIAN), count)
+            .map_err(|error| format!("its program headers: {error}"))?;
         let segments: Vec<Segment> = programs
             .iter()
             .filter(|program| program.p_type(ENDIAN) == elf::PT_LOAD)
@@ -95,7 +96,11 @@ impl Image {
             .filter(|segment| segment.svma < MAX_ADDRESS && segment.offset < MAX_ADDRESS)
             .collect();
         let base_svma = segments.iter().map(|segment| page_start(segment.svma)).min();
-        let mut image = Self { segments, base_svma: base_svma.ok_or("it has no loadable segment")?, tables: Err(String::new()) };
+        let mut image = Self {
+            segments,
+            base_svma: base_svma.ok_or("it has no loadable segment")?,
+            tables: Err(String::new()),
+        };
         image.tables = image.read_tables(source, header, &programs, room.min(MAX_TABLE));
         Ok(image)
     }
@@ -104,20 +109,31 @@ impl Image {
     pub(super) fn bias(&self, mapping: &Mapping) -> Option<u64> {
         // The kernel and ld.so map whole pages, so a mapping may begin before its segment.
         let segment = self.segments.iter().find(|segment| {
-            (page_start(segment.offset)..segment.offset.saturating_add(segment.file_size)).contains(&mapping.offset)
+            (page_start(segment.offset)..segment.offset.saturating_add(segment.file_size))
+                .contains(&mapping.offset)
         })?;
         let svma = segment.svma.wrapping_sub(segment.offset).wrapping_add(mapping.offset);
         Some(mapping.start.wrapping_sub(svma))
     }
 
-    fn read_tables(&self, source: &Source<'_>, header: &FileHeader, programs: &[ProgramHeader], room: u64) -> Result<Tables, String> {
-        let Some(program) = programs.iter().find(|program| program.p_type(ENDIAN) == elf::PT_GNU_EH_FRAME) else {
+    fn read_tables(
+        &self,
+        source: &Source<'_>,
+        header: &FileHeader,
+        programs: &[ProgramHeader],
+        room: u64,
+    ) -> Result<Tables, String> {
+        let Some(program) = programs.iter().find(|program| program.p_type(ENDIAN) == elf::PT_GNU_EH_FRAME)
+        else {
             return Err("it has no unwind table (no PT_GNU_EH_FRAME)".into());
         };
         let index_svma = program.p_vaddr(ENDIAN);
-        let fits = |size: u64| if size <= room { Ok(size) } else { Err(format!("its unwind table of {size} bytes is too long")) };
+        let fits = |size: u64| {
+            if size <= room { Ok(size) } else { Err(format!("its unwind table of {size} bytes is too long")) }
+        };
         let size = fits(program.p_filesz(ENDIAN))?;
-        let index = self.at_svma(source, index_svma, size).map_err(|error| format!("its .eh_frame_hdr: {error}"))?;
+        let index =
+            self.at_svma(source, index_svma, size).map_err(|error| format!("its .eh_frame_hdr: {error}"))?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(index_svma);
         let parsed = EhFrameHdr::new(&index, LittleEndian).parse(&bases, 8);
         let frames_svma = match parsed.map(|header| header.eh_frame_ptr()) {
@@ -152,7 +168,9 @@ impl Image {
                 let segment = self.segment_of(svma).ok_or_else(outside)?;
                 source.at_offset((svma - segment.svma).saturating_add(segment.offset), size)
             }
-            Source::Memory(..) => source.at_offset(svma.checked_sub(self.base_svma).ok_or_else(outside)?, size),
+            Source::Memory(..) => {
+                source.at_offset(svma.checked_sub(self.base_svma).ok_or_else(outside)?, size)
+            }
         }
     }
 }
@@ -165,7 +183,9 @@ impl Source<'_> {
             Self::File(file) => {
                 let length = file.metadata()?.len();
                 if offset.checked_add(size).is_none_or(|end| end > length) {
-                    return Err(io::Error::other(format!("the file ends before {size} bytes at {offset:#x}")));
+                    return Err(io::Error::other(format!(
+                        "the file ends before {size} bytes at {offset:#x}"
+                    )));
                 }
                 let mut bytes = vec![0; size as usize];
                 file.read_exact_at(&mut bytes, offset)?;
@@ -181,7 +201,8 @@ impl Source<'_> {
 
     fn array<T: Pod + Copy>(&self, offset: u64, count: usize) -> io::Result<Vec<T>> {
         let bytes = self.at_offset(offset, (count * size_of::<T>()) as u64)?;
-        let (items, _) = pod::slice_from_bytes::<T>(&bytes, count).map_err(|()| io::Error::other("misaligned"))?;
+        let (items, _) =
+            pod::slice_from_bytes::<T>(&bytes, count).map_err(|()| io::Error::other("misaligned"))?;
         Ok(items.to_vec())
     }
 
@@ -191,7 +212,9 @@ impl Source<'_> {
         let count = usize::from(header.e_shnum(ENDIAN)).min(MAX_SECTION_HEADERS);
         let sections: Vec<SectionHeader> = self.array(header.e_shoff(ENDIAN), count).ok()?;
         let section = sections.iter().find(|section| {
-            section.sh_addr(ENDIAN) == svma && section.sh_type(ENDIAN) != elf::SHT_NOBITS && section.sh_size(ENDIAN) > 0
+            section.sh_addr(ENDIAN) == svma
+                && section.sh_type(ENDIAN) != elf::SHT_NOBITS
+                && section.sh_size(ENDIAN) > 0
         })?;
         Some(section.sh_size(ENDIAN))
     }

@@ -80,10 +80,8 @@ pub fn walk(
     let mut modules = Modules::new(pid, maps, memory, options.memory_only);
     let mut cache = arch::Cache::new();
     let limit = options.max_frames.min(MAX_FRAMES);
-    let mut walks: Vec<Walk> = threads
-        .iter()
-        .filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, limit)))
-        .collect();
+    let mut walks: Vec<Walk> =
+        threads.iter().filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, limit))).collect();
     for batch in walks.chunks_mut(SIDE_BY_SIDE) {
         walk_batch(batch, &mut modules, &mut cache, memory);
     }
@@ -91,10 +89,8 @@ pub fn walk(
     let distinct: BTreeSet<_> = walks.iter().flat_map(|walk| &walk.frames).copied().collect();
     let distinct: Vec<_> = distinct.into_iter().collect();
     let mut named = symbols::name(&distinct, &mut modules, memory);
-    let indices: HashMap<_, _> = distinct
-        .iter()
-        .filter_map(|frame| Some((*frame, frames.intern(named.remove(frame)?)?)))
-        .collect();
+    let indices: HashMap<_, _> =
+        distinct.iter().filter_map(|frame| Some((*frame, frames.intern(named.remove(frame)?)?))).collect();
 
     let mut stacks: HashMap<u32, NativeStack> = walks
         .into_iter()
@@ -103,17 +99,25 @@ pub fn walk(
             (walk.tid, NativeStack { frames, end: walk.end.unwrap_or_default() })
         })
         .collect();
-    let threads = threads.iter().map(|thread| (thread.tid, stacks.remove(&thread.tid).unwrap_or_default())).collect();
+    let threads =
+        threads.iter().map(|thread| (thread.tid, stacks.remove(&thread.tid).unwrap_or_default())).collect();
     NativeRead { threads, gaps: modules.gaps }
 }
 
 /// Walks threads side by side: each round reads at one go what all of them need.
-fn walk_batch(walks: &mut [Walk], modules: &mut Modules<'_>, cache: &mut arch::Cache, memory: &dyn TargetMemory) {
-    let mut needs: Vec<(usize, u64)> = walks.iter().enumerate().map(|(index, walk)| (index, walk.stack_pointer())).collect();
+fn walk_batch(
+    walks: &mut [Walk],
+    modules: &mut Modules<'_>,
+    cache: &mut arch::Cache,
+    memory: &dyn TargetMemory,
+) {
+    let mut needs: Vec<(usize, u64)> =
+        walks.iter().enumerate().map(|(index, walk)| (index, walk.stack_pointer())).collect();
     let mut length = FIRST_READ;
     // Each round brings every walk that is left a frame further, or ends it.
     while !needs.is_empty() {
-        let mut pieces: Vec<Piece> = needs.iter().map(|&(_, address)| stretch(modules, address, length)).collect();
+        let mut pieces: Vec<Piece> =
+            needs.iter().map(|&(_, address)| stretch(modules, address, length)).collect();
         memory.read_many(&mut pieces);
         let mut next = Vec::new();
         for ((index, address), piece) in needs.into_iter().zip(pieces) {

@@ -7,7 +7,7 @@
 //! needs a register that the walk does not have ends the walk, and the reason says which.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, Encoding, LittleEndian, Register, RegisterRule,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, LittleEndian, Register, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection as _,
 };
 
@@ -87,8 +87,7 @@ impl NoRow {
 
 /// The row for `svma`, an address as the image states it.
 pub(super) fn look_up(tables: &Tables, svma: u64) -> Result<Row, NoRow> {
-    let bases =
-        BaseAddresses::default().set_eh_frame_hdr(tables.index_svma).set_eh_frame(tables.frames_svma);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(tables.index_svma).set_eh_frame(tables.frames_svma);
     let damaged = |error: gimli::Error| match error {
         gimli::Error::NoUnwindInfoForAddress => {
             NoRow { uncovered: true, why: "no unwind information".into() }
@@ -115,7 +114,10 @@ pub(super) fn look_up(tables: &Tables, svma: u64) -> Result<Row, NoRow> {
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => {
             if ![register::STACK, register::FRAME].contains(register) {
-                return Err(NoRow::broken(format!("the CFA is in register {}, which is not known", register.0)));
+                return Err(NoRow::broken(format!(
+                    "the CFA is in register {}, which is not known",
+                    register.0
+                )));
             }
             Place::Register(*register, bounded(*offset)?)
         }
@@ -123,7 +125,11 @@ pub(super) fn look_up(tables: &Tables, svma: u64) -> Result<Row, NoRow> {
     };
     let frame = saved(row.register(register::FRAME).as_ref(), kept)?;
     let back = saved(back.as_ref(), kept)?;
-    Ok(if is_plain(&cfa, &frame, &back) { Row::Plain } else { Row::Computed(Computed { cfa, frame, back, encoding }) })
+    Ok(if is_plain(&cfa, &frame, &back) {
+        Row::Plain
+    } else {
+        Row::Computed(Computed { cfa, frame, back, encoding })
+    })
 }
 
 /// framehop keeps the row as one of its rules, exactly (`translate_into_unwind_rule` in its `x86_64/dwarf.rs`).
@@ -154,7 +160,9 @@ fn is_plain(cfa: &Place, frame: &Saved, back: &Saved) -> bool {
     }
     match (back, frame) {
         (Saved::Unchanged, Saved::Unchanged) => base == register::STACK,
-        (Saved::At(back), Saved::Unchanged) => base == register::STACK && is_short(back.saturating_add(distance)),
+        (Saved::At(back), Saved::Unchanged) => {
+            base == register::STACK && is_short(back.saturating_add(distance))
+        }
         (Saved::At(back), Saved::At(frame)) => {
             is_short(back.saturating_add(distance)) && is_short(frame.saturating_add(distance))
         }
@@ -178,7 +186,10 @@ fn saved(
         Some(RegisterRule::Expression(expression)) => Saved::AtExpression(kept(expression)?),
         Some(RegisterRule::ValExpression(expression)) => Saved::IsExpression(kept(expression)?),
         Some(RegisterRule::Register(register)) => {
-            return Err(NoRow::broken(format!("a register was moved to register {}, which is not known", register.0)));
+            return Err(NoRow::broken(format!(
+                "a register was moved to register {}, which is not known",
+                register.0
+            )));
         }
         Some(rule) => return Err(NoRow::broken(format!("an unwind rule that is not supported ({rule:?})"))),
     })
@@ -193,7 +204,9 @@ fn bounded(distance: i64) -> Result<i64, NoRow> {
 }
 
 fn keep(section: &EhFrame<Slice<'_>>, expression: &UnwindExpression<usize>) -> Result<Vec<u8>, NoRow> {
-    let bytes = expression.get(section).map_err(|error| NoRow::broken(format!("damaged unwind information ({error})")))?;
+    let bytes = expression
+        .get(section)
+        .map_err(|error| NoRow::broken(format!("damaged unwind information ({error})")))?;
     let bytes = bytes.0.slice();
     if bytes.len() > MAX_EXPRESSION {
         return Err(NoRow::broken(format!("an unwind expression of {} bytes", bytes.len())));

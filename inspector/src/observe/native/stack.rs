@@ -22,7 +22,11 @@ impl Stack {
 
     /// The little-endian `u64` at `address`.
     pub(super) fn read(&self, address: u64) -> Result<u64, Missing> {
-        self.0.iter().rev().find_map(|(start, bytes)| word(bytes, address.checked_sub(*start)?)).ok_or(Missing(address))
+        self.0
+            .iter()
+            .rev()
+            .find_map(|(start, bytes)| word(bytes, address.checked_sub(*start)?))
+            .ok_or(Missing(address))
     }
 }
 

@@ -27,7 +27,11 @@ const MAX_NAME: usize = 4096;
 const MAX_VDSO: u64 = 1 << 16;
 
 /// The frames with their functions and modules.
-pub(super) fn name(frames: &[RawFrame], modules: &mut Modules<'_>, memory: &dyn TargetMemory) -> HashMap<RawFrame, Frame> {
+pub(super) fn name(
+    frames: &[RawFrame],
+    modules: &mut Modules<'_>,
+    memory: &dyn TargetMemory,
+) -> HashMap<RawFrame, Frame> {
     let mut named = HashMap::new();
     let mut by_module: BTreeMap<u64, (Module, Vec<RawFrame>)> = BTreeMap::new();
     for &frame in frames {
@@ -47,7 +51,8 @@ pub(super) fn name(frames: &[RawFrame], modules: &mut Modules<'_>, memory: &dyn 
     for (module, frames) in by_module.into_values() {
         let functions = match &module.image {
             Ok((loaded, bias)) => {
-                let svmas: Vec<u64> = frames.iter().map(|frame| frame.code_address().wrapping_sub(*bias)).collect();
+                let svmas: Vec<u64> =
+                    frames.iter().map(|frame| frame.code_address().wrapping_sub(*bias)).collect();
                 // The symbolizer reads a file that others control; a panic of its costs the names, not the stacks.
                 catch_unwind(AssertUnwindSafe(|| functions(&symbolizer, loaded, &module, &svmas, memory)))
                     .unwrap_or_default()

@@ -115,11 +115,13 @@ impl Walk {
         let caller = match row {
             Row::Outermost => return Step::End(StackEnd::Complete),
             Row::Plain => self.plain(modules, cache),
-            Row::Computed(row) => match expression::step(&row, self.registers, |address| self.stack.read(address)) {
-                Ok(registers) => Step::Caller(registers, false),
-                Err(expression::Failure::Memory(missing)) => Step::Needs(missing),
-                Err(expression::Failure::Rule(why)) => stopped(format!("{why} at {pc:#x}")),
-            },
+            Row::Computed(row) => {
+                match expression::step(&row, self.registers, |address| self.stack.read(address)) {
+                    Ok(registers) => Step::Caller(registers, false),
+                    Err(expression::Failure::Memory(missing)) => Step::Needs(missing),
+                    Err(expression::Failure::Rule(why)) => stopped(format!("{why} at {pc:#x}")),
+                }
+            }
             Row::Signal => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.signal = true;
@@ -134,7 +136,8 @@ impl Walk {
             Step::Caller(Registers { pc: 0, .. }, _) => Step::End(StackEnd::Complete),
             // A signal may have come on another stack. On arm64 a leaf may have no frame of its own.
             Step::Caller(registers, _)
-                if !signal && (registers.sp < sp || registers.sp == sp && !(self.exact && registers.pc != pc)) =>
+                if !signal
+                    && (registers.sp < sp || registers.sp == sp && !(self.exact && registers.pc != pc)) =>
             {
                 stopped(format!("the stack pointer does not increase beyond {sp:#x} at {pc:#x}"))
             }
