@@ -56,7 +56,7 @@ pub fn system() -> PathBuf {
 /// `target/venvs` (or `INSPECTOR_VENVS`), safe to ask for from several processes at once.
 pub fn venv(python: &Path, packages: &[&str]) -> Result<PathBuf> {
     let output = Command::new(python)
-        .arg(paths::root().join("tests/fleet/venv.py"))
+        .arg(paths::root().join("tests/fleet/environment.py"))
         .args(packages)
         .env("INSPECTOR_VENVS", venvs())
         .stderr(Stdio::inherit())

@@ -1,6 +1,6 @@
 """Make a virtual environment of the running Python once, and print its interpreter.
 
-python3 tests/fleet/venv.py pyzmq==27.1.0 ...      into $INSPECTOR_VENVS, else target/venvs of the checkout
+python3 tests/fleet/environment.py pyzmq==27.1.0 ...      into $INSPECTOR_VENVS, else target/venvs of the checkout
 
 Safe to run from several processes at once: one makes it, the others wait. Needs Python 3.8 or newer.
 """
