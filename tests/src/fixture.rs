@@ -24,10 +24,15 @@ pub struct Fixture {
 
 impl Fixture {
     /// Starts `command` with its stdin and stdout in the test's hands; stderr goes to the test's.
-    pub fn spawn(mut command: Command) -> Result<Self> {
+    pub fn spawn(command: Command) -> Result<Self> {
+        Self::spawn_until(command, Signal::KILL)
+    }
+
+    /// As [`Fixture::spawn`], for a program that cleans up by itself when the test program's end sends it `at_death`.
+    pub fn spawn_until(mut command: Command, at_death: Signal) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawner::spawn(command).with_context(|| format!("cannot start {name}"))?;
+        let mut child = spawner::spawn(command, at_death).with_context(|| format!("cannot start {name}"))?;
         let stdout = child.stdout.take().context("no stdout")?;
         let stdin = child.stdin.take();
         let (sender, lines) = channel();
@@ -45,12 +50,17 @@ impl Fixture {
     /// Starts `command` and waits for its line `ready` or `ready JSON`; gives the JSON, `null` where there is none.
     pub fn ready(command: Command) -> Result<(Self, Value)> {
         let mut fixture = Self::spawn(command)?;
+        let facts = fixture.wait_ready()?;
+        Ok((fixture, facts))
+    }
+
+    /// Waits for its line `ready` or `ready JSON`.
+    pub fn wait_ready(&mut self) -> Result<Value> {
         loop {
-            let line = fixture.line()?;
+            let line = self.line()?;
             if let Some(rest) = line.strip_prefix("ready") {
                 let rest = rest.trim();
-                let facts = if rest.is_empty() { Value::Null } else { serde_json::from_str(rest)? };
-                return Ok((fixture, facts));
+                return Ok(if rest.is_empty() { Value::Null } else { serde_json::from_str(rest)? });
             }
         }
     }

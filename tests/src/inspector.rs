@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 
 use crate::{Document, PATIENCE, paths, spawner};
 
@@ -118,7 +119,7 @@ impl Inspector {
         let mut command = self.command()?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let start = Instant::now();
-        let mut child = spawner::spawn(command).context("cannot run inspector")?;
+        let mut child = spawner::spawn(command, Signal::KILL).context("cannot run inspector")?;
         let stdout = collect(child.stdout.take().context("no stdout")?);
         let stderr = collect(child.stderr.take().context("no stderr")?);
         let status = wait(&mut child, start, self.timeout)?;

@@ -68,6 +68,7 @@ pub fn venv(python: &Path, packages: &[&str]) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
-fn venvs() -> PathBuf {
+/// Where virtual environments are kept.
+pub(crate) fn venvs() -> PathBuf {
     std::env::var_os("INSPECTOR_VENVS").map_or_else(|| paths::target().join("venvs"), PathBuf::from)
 }

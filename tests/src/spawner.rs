@@ -9,16 +9,18 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
 
+use rustix::process::Signal;
+
 type Job = (Command, Sender<io::Result<Child>>);
 
-/// Spawns `command` in a process group of its own that dies with the test program.
-pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
+/// Spawns `command` in a process group of its own; when the test program ends, it gets the signal `at_death`.
+pub(crate) fn spawn(mut command: Command, at_death: Signal) -> io::Result<Child> {
     static JOBS: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
     command.process_group(0);
-    // SAFETY: the closure runs between fork and exec and makes one system call with constant arguments.
+    // SAFETY: the closure runs between fork and exec and makes one system call with plain numbers.
     unsafe {
-        command.pre_exec(|| {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, at_death.as_raw()) == -1 {
                 return Err(io::Error::last_os_error());
             }
             Ok(())
