@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{Document, PATIENCE, paths, spawner};
 
@@ -181,7 +181,10 @@ fn wait(child: &mut Child, start: Instant, timeout: Duration) -> Result<ExitStat
             return Ok(status);
         }
         if start.elapsed() > timeout {
-            child.kill()?;
+            // With what it started: a wrapper, helpers.
+            if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+                kill_process_group(group, Signal::KILL).ok();
+            }
             child.wait()?;
             bail!("inspector did not end within {} s", timeout.as_secs());
         }
