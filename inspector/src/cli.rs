@@ -35,9 +35,9 @@ pub struct Global {
     #[arg(long, value_enum, default_value_t = When::Auto, global = true, value_name = "WHEN")]
     pub color: When,
 
-    /// Read more knowledge files (`*.toml`) from this folder, over the built-in ones; may be repeated
+    /// Read more knowledge files (`*.toml`) from this folder; they go before the built-in ones
     #[arg(long, global = true, value_name = "DIR")]
-    pub knowledge: Vec<PathBuf>,
+    pub knowledge: Option<PathBuf>,
 
     /// Log what is done to stderr; twice for more
     #[arg(short, long, action = ArgAction::Count, global = true)]

@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod color;
+pub mod doctor;
 pub mod duration;
 pub mod escape;
 pub mod folded;
