@@ -84,6 +84,9 @@ pub struct Window {
     pub duration_ns: u64,
     /// Kernel-only sweeps taken.
     pub sweeps: u32,
+    /// `CLOCK_MONOTONIC` at the last sweep, nanoseconds: what absolute time-outs are counted to; `None`: not noted.
+    #[serde(default)]
+    pub ended_monotonic_ns: Option<u64>,
 }
 
 impl Window {

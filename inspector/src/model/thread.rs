@@ -78,6 +78,19 @@ pub struct Syscall {
     pub restarted: bool,
 }
 
+impl Syscall {
+    /// Its name on the architecture `arch` (as in [`super::Host::arch`]); `None` for a number or an architecture that
+    /// is not known. Decoders go by name, so that one table of facts serves every architecture.
+    pub fn name(&self, arch: &str) -> Option<&'static str> {
+        let number = self.number as usize;
+        match arch {
+            "x86_64" => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
+            "aarch64" => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
+            _ => None,
+        }
+    }
+}
+
 /// The user registers that a stack walk starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registers {

@@ -4,6 +4,7 @@
 //! The kernel-only sweep ([`tasks`]) touches no user memory and runs in inspector itself. Everything that can block on
 //! a target (its memory, its files) happens in a [`helper`] process that can be abandoned.
 
+pub mod arguments;
 pub mod fds;
 pub mod frames;
 pub mod helper;

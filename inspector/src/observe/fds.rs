@@ -1,1 +1,0 @@
-//! Open descriptors from `/proc/PID/fd` and `fdinfo`.
