@@ -87,7 +87,9 @@ mod tests {
 
     #[test]
     fn an_eventfd_counts_in_hexadecimal() {
-        let info = FdInfo::parse("flags:\t02\neventfd-count:               1f\neventfd-id: 12\neventfd-semaphore: 0\n");
+        let info = FdInfo::parse(
+            "flags:\t02\neventfd-count:               1f\neventfd-id: 12\neventfd-semaphore: 0\n",
+        );
         assert_eq!((info.eventfd_count, info.eventfd_id), (0x1f, Some(12)));
     }
 

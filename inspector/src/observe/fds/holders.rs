@@ -40,7 +40,10 @@ pub fn holders(shared: &Shared, exclude: &HashSet<u32>) -> (Vec<Bystander>, Vec<
     let pids = match list(Path::new("/proc")) {
         Ok(pids) => pids,
         Err(error) => {
-            gaps.push(Gap::host("fds", format!("cannot list /proc: {error}; peers of sockets and pipes are not known")));
+            gaps.push(Gap::host(
+                "fds",
+                format!("cannot list /proc: {error}; peers of sockets and pipes are not known"),
+            ));
             return (found, gaps);
         }
     };
@@ -158,9 +161,11 @@ mod tests {
     #[test]
     fn the_holder_of_a_pipe_is_found() {
         let (reader, writer) = pipe().unwrap();
-        let inode =
-            link::numbered(fs::read_link(format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap().to_str().unwrap(), "pipe:[")
-                .unwrap();
+        let inode = link::numbered(
+            fs::read_link(format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap().to_str().unwrap(),
+            "pipe:[",
+        )
+        .unwrap();
         let mut child = Command::new("sleep").arg("1000").stdout(writer).spawn().unwrap();
         let shared = Shared { inodes: HashSet::from([inode]), ..Shared::default() };
         let exclude = HashSet::from([std::process::id()]);
@@ -169,7 +174,8 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(gaps, []);
-        let holder = found.iter().find(|holder| holder.pid == child.id()).expect("the child holds the writing end");
+        let holder =
+            found.iter().find(|holder| holder.pid == child.id()).expect("the child holds the writing end");
         assert_eq!(holder.ppid, std::process::id());
         assert!(holder.fds.iter().any(|fd| fd.fd == 1 && fd.flags & 3 == libc::O_WRONLY as u32));
         assert!(born.iter().any(|bystander| bystander.pid == child.id()));

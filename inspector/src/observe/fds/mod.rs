@@ -13,8 +13,8 @@ mod mounts;
 
 use std::{fs, io, os::unix::fs::FileTypeExt, path::Path};
 
-use self::{fdinfo::FdInfo, mounts::LocalMounts};
 pub use self::holders::{Shared, children, holders};
+use self::{fdinfo::FdInfo, mounts::LocalMounts};
 use crate::model::{Fd, FdKind, Gap};
 
 /// Most descriptors read of one process.
@@ -173,7 +173,9 @@ mod tests {
         assert!(matches!(kind(reader.as_raw_fd()), Some(FdKind::Pipe { path: None, inode }) if inode > 0));
         assert!(matches!(kind(left.as_raw_fd()), Some(FdKind::Socket { inode }) if inode > 0));
         assert!(matches!(kind(eventfd.as_raw_fd()), Some(FdKind::EventFd { id: Some(_), count: 7 })));
-        assert!(matches!(kind(fifo_fd.as_raw_fd()), Some(FdKind::Pipe { path: Some(_), inode }) if inode > 0));
+        assert!(
+            matches!(kind(fifo_fd.as_raw_fd()), Some(FdKind::Pipe { path: Some(_), inode }) if inode > 0)
+        );
         let Some(FdKind::Epoll { targets }) = kind(epoll.as_raw_fd()) else { panic!("not an epoll set") };
         assert_eq!(targets.len(), 1);
         assert_eq!(targets[0].fd, reader.as_raw_fd());

@@ -5,8 +5,23 @@ use std::collections::HashSet;
 /// Local file systems, by name in `mountinfo`. FUSE, NFS, 9p, virtiofs, Lustre… are left out on purpose: a look at a
 /// file of theirs waits for somebody else.
 const LOCAL: &[&str] = &[
-    "bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "hugetlbfs", "overlay", "ramfs", "rootfs",
-    "squashfs", "tmpfs", "vfat", "xfs", "zfs",
+    "bcachefs",
+    "btrfs",
+    "devtmpfs",
+    "erofs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "hugetlbfs",
+    "overlay",
+    "ramfs",
+    "rootfs",
+    "squashfs",
+    "tmpfs",
+    "vfat",
+    "xfs",
+    "zfs",
 ];
 /// Most bytes read of `mountinfo`.
 const MAX_BYTES: u64 = 1 << 20;

@@ -1,1 +1,0 @@
-//! Sockets by `sock_diag`, in every network namespace involved.

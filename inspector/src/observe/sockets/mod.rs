@@ -1,0 +1,221 @@
+//! Sockets by `sock_diag`, in every network namespace involved.
+//!
+//! `sock_diag` answers for the network namespace of the thread that asks (`net/ipv4/inet_diag.c`), so a namespace that
+//! is not ours is visited by a thread of its own that ends afterwards; it needs CAP_SYS_ADMIN. Where netlink or the
+//! visit is refused, `/proc/PID/net/{tcp,tcp6,udp,udp6,unix}` of a process in the namespace gives addresses, states
+//! and queues, without byte counts and unix peers.
+
+mod address;
+mod diag;
+mod peers;
+mod proc_net;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    thread,
+    time::{Duration, Instant},
+};
+
+use self::address::Entry;
+use crate::model::{Gap, Socket};
+
+/// Longest time for one namespace.
+const BUDGET: Duration = Duration::from_secs(2);
+/// Most sockets kept of one namespace.
+const MAX_SOCKETS: usize = 1 << 18;
+/// Most network namespaces visited.
+const MAX_NAMESPACES: usize = 256;
+
+/// Reads the sockets of the network namespaces that processes live in.
+///
+/// `net_ns_of`: pairs of the host's pid and the inode of its network namespace. All sockets of these namespaces come
+/// back, peers on this host linked by [`Socket::peer_inode`]; [`relevant`] narrows them. Minimum kernel 4.2 (for
+/// `tcp_info`'s byte counts); TCP state without `inet_diag` through `/proc`.
+pub fn read(net_ns_of: &[(u32, u64)]) -> (Vec<Socket>, Vec<Gap>) {
+    let mut gaps = Vec::new();
+    let mut namespaces: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    for &(pid, net_ns) in net_ns_of {
+        namespaces.entry(net_ns).or_default().push(pid);
+    }
+    if namespaces.len() > MAX_NAMESPACES {
+        gaps.push(Gap::host(
+            "sockets",
+            format!("{} network namespaces; the first {MAX_NAMESPACES} were visited", namespaces.len()),
+        ));
+    }
+    let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
+    let mut entries = Vec::new();
+    for (net_ns, pids) in namespaces.into_iter().take(MAX_NAMESPACES) {
+        let found = if own == Some(net_ns) {
+            diag::dump(net_ns, Instant::now() + BUDGET)
+        } else {
+            visit(net_ns, &pids)
+        };
+        match found {
+            Ok(found) => {
+                if let Some(reason) = found.incomplete {
+                    gaps.push(Gap::host(
+                        "sockets",
+                        format!("sockets of network namespace {net_ns} are not complete: {reason}"),
+                    ));
+                }
+                entries.extend(found.entries);
+            }
+            Err(why) => {
+                let fallback = pids.iter().find_map(|&pid| proc_net::read(pid, net_ns));
+                let cost = if fallback.is_some() {
+                    "read from /proc instead, without byte counts and unix peers"
+                } else {
+                    "its sockets stay unnamed"
+                };
+                gaps.push(Gap::host(
+                    "sockets",
+                    format!("sock_diag in network namespace {net_ns}: {why}; {cost}"),
+                ));
+                entries.extend(fallback.unwrap_or_default());
+            }
+        }
+    }
+    (peers::link(entries), gaps)
+}
+
+/// The sockets among `sockets` that concern the holders of `inodes`: their own, the peers of these, and every listener
+/// (so that "nobody listens there" can be told).
+pub fn relevant<S: std::hash::BuildHasher>(sockets: Vec<Socket>, inodes: &HashSet<u64, S>) -> Vec<Socket> {
+    let peers: HashSet<u64> = sockets
+        .iter()
+        .filter(|socket| inodes.contains(&socket.inode))
+        .filter_map(|socket| socket.peer_inode)
+        .collect();
+    sockets
+        .into_iter()
+        .filter(|socket| {
+            inodes.contains(&socket.inode)
+                || peers.contains(&socket.inode)
+                || socket.peer_inode.is_some_and(|peer| inodes.contains(&peer))
+                || socket.state == "LISTEN"
+        })
+        .collect()
+}
+
+/// What one namespace gave.
+#[derive(Default)]
+struct Found {
+    entries: Vec<Entry>,
+    /// Why there may be more, as one clause.
+    incomplete: Option<String>,
+}
+
+/// Dumps the sockets of a namespace that is not ours, on a thread that joins it and ends.
+fn visit(net_ns: u64, pids: &[u32]) -> Result<Found, String> {
+    let handle = pids
+        .iter()
+        .find_map(|pid| {
+            let handle = fs::File::open(format!("/proc/{pid}/ns/net")).ok()?;
+            // The pid may have been reused by a process elsewhere.
+            (handle.metadata().ok()?.ino() == net_ns).then_some(handle)
+        })
+        .ok_or("no process of it is left, or its ns/net may not be opened (needs CAP_SYS_PTRACE)")?;
+    thread::scope(|scope| {
+        scope
+            .spawn(move || {
+                rustix::thread::move_into_link_name_space(
+                    handle.as_fd(),
+                    Some(rustix::thread::LinkNameSpaceType::Network),
+                )
+                .map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
+                diag::dump(net_ns, Instant::now() + BUDGET)
+            })
+            .join()
+            .unwrap_or_else(|_| Err("the visiting thread failed".to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        net::{TcpListener, TcpStream, UdpSocket},
+        os::{fd::AsRawFd, unix::net::UnixStream},
+    };
+
+    use super::*;
+    use crate::model::{SocketFamily, SocketProtocol};
+
+    fn inode(fd: &impl AsRawFd) -> u64 {
+        fs::metadata(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap().ino()
+    }
+
+    fn own_namespace() -> u64 {
+        fs::metadata("/proc/self/ns/net").unwrap().ino()
+    }
+
+    #[test]
+    fn both_ends_of_own_connections_are_linked() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(b"hello").unwrap();
+        let (left, right) = UnixStream::pair().unwrap();
+        let udp = UdpSocket::bind("[::1]:0").unwrap();
+
+        let (sockets, gaps) = read(&[(std::process::id(), own_namespace())]);
+        assert_eq!(gaps, []);
+        let find = |wanted: u64| sockets.iter().find(|socket| socket.inode == wanted).unwrap();
+        let (a, b) = (find(inode(&client)), find(inode(&server)));
+        assert_eq!((a.peer_inode, b.peer_inode), (Some(b.inode), Some(a.inode)));
+        assert_eq!((&a.local, &a.remote, a.state.as_str()), (&b.remote, &b.local, "ESTABLISHED"));
+        assert_eq!(a.local, client.local_addr().unwrap().to_string());
+        assert_eq!(b.recv_queue, 5);
+        assert_eq!(b.bytes_received, Some(5));
+        assert!(a.last_sent_ns.is_some());
+        assert_eq!(find(inode(&listener)).state, "LISTEN");
+        assert_eq!(find(inode(&left)).peer_inode, Some(inode(&right)));
+        assert_eq!(find(inode(&left)).protocol, SocketProtocol::Stream);
+        let datagram = find(inode(&udp));
+        assert_eq!((datagram.family, datagram.protocol), (SocketFamily::Inet6, SocketProtocol::Udp));
+        assert_eq!(datagram.local, udp.local_addr().unwrap().to_string());
+
+        let own = HashSet::from([inode(&client)]);
+        let narrowed = relevant(sockets, &own);
+        assert!(narrowed.iter().any(|socket| socket.inode == inode(&server)));
+        assert!(!narrowed.iter().any(|socket| socket.inode == inode(&left)));
+    }
+
+    #[test]
+    fn a_connection_that_nobody_accepted_leads_to_the_listener() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let unix_listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let unix_client = UnixStream::connect(&path).unwrap();
+        let (sockets, _) = read(&[(std::process::id(), own_namespace())]);
+        let find = |wanted: u64| sockets.iter().find(|socket| socket.inode == wanted).unwrap();
+        assert_eq!(find(inode(&client)).peer_inode, Some(inode(&listener)));
+        assert_eq!(find(inode(&unix_client)).peer_inode, Some(inode(&unix_listener)));
+        assert_eq!(find(inode(&unix_client)).remote, path.to_str().unwrap());
+    }
+
+    #[test]
+    fn proc_tells_the_same_addresses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let sockets = peers::link(proc_net::read(std::process::id(), own_namespace()).unwrap());
+        let find = |wanted: u64| sockets.iter().find(|socket| socket.inode == wanted).unwrap();
+        let socket = find(inode(&client));
+        assert_eq!(socket.remote, client.peer_addr().unwrap().to_string());
+        assert_eq!(socket.peer_inode, Some(inode(&server)));
+        assert_eq!(find(inode(&listener)).state, "LISTEN");
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_is_a_gap() {
+        let (sockets, gaps) = read(&[(u32::MAX, 1)]);
+        assert!(sockets.is_empty());
+        assert!(gaps[0].reason.contains("no process of it is left"), "{gaps:?}");
+    }
+}
