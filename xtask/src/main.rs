@@ -1,12 +1,15 @@
-//! inspector's own commands: `cargo xtask test` and its kin.
+//! inspector's own commands: `cargo xtask demo`, `cargo xtask test`, and what they are made of.
 
+mod demo;
+mod interrupt;
 mod process;
+mod real;
 mod test;
 
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "inspector's own commands")]
+#[command(name = "cargo xtask", about = "inspector's own commands", max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -14,12 +17,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run what CI runs: formatting, lints, unit tests, end-to-end tests.
+    /// Start a small fleet, wedge it, and print inspector's verdict; files go to target/demo
+    Demo(demo::Options),
+    /// Run what CI runs: formatting, lints, licences, unit and end-to-end tests
     Test(test::Options),
+    /// Work with fleets
+    #[command(subcommand)]
+    Fleet(Fleet),
+}
+
+#[derive(Subcommand)]
+enum Fleet {
+    /// Diagnose a real SGLang or vLLM pair, well and wedged, and compare with what is known to be true
+    Real(real::Options),
 }
 
 fn main() -> anyhow::Result<()> {
+    interrupt::watch();
     match Cli::parse().command {
+        Command::Demo(options) => demo::demo(&options),
         Command::Test(options) => test::tests(&options),
+        Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }
 }

@@ -1,9 +1,20 @@
-//! Runs other programs.
+//! Runs other programs, and ends them when this one ends.
 
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::interrupt;
+
+/// How often a wait looks for its end and for Ctrl-C.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long a program may take to clean up after SIGTERM before it is killed.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// The root of the checkout.
 pub(crate) fn root() -> &'static Path {
@@ -25,20 +36,122 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// Runs a command to its end; an error names it.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
-    let line = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let line = line_of(command);
     say(&line);
-    let status = command.status().with_context(|| format!("cannot run {line}"))?;
+    let status = Owned::start(command)?.wait()?;
     if !status.success() {
         bail!("{line}: {status}");
     }
     Ok(())
 }
 
+/// Runs a command to its end and gives what it printed, whatever its exit status.
+pub(crate) fn capture(command: &mut Command) -> Result<(ExitStatus, String)> {
+    command.stdout(Stdio::piped());
+    let mut owned = Owned::start(command)?;
+    let mut stdout = owned.child.stdout.take().context("no stdout")?;
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let status = owned.wait()?;
+    let bytes = reader.join().map_err(|_| io::Error::other("the reader panicked"))??;
+    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
 /// Whether a program can be found and run.
 pub(crate) fn exists(program: &str, argument: &str) -> bool {
-    let quiet = || std::process::Stdio::null();
     let mut command = Command::new(program);
-    command.arg(argument).stdin(quiet()).stdout(quiet()).stderr(quiet());
+    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// A command's words, for people.
+pub(crate) fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// A started program in a process group of its own. Dropping it ends the group; the kernel ends the program when this
+/// one is killed.
+pub(crate) struct Owned {
+    child: Child,
+    line: String,
+}
+
+impl Owned {
+    /// Starts a command; it has no stdin unless the command says so.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let line = line_of(command);
+        command.process_group(0);
+        // SAFETY: the closure runs between fork and exec and makes one system call with plain numbers.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().with_context(|| format!("cannot run {line}"))?;
+        Ok(Self { child, line })
+    }
+
+    /// Waits for a line of its stdout (which must be piped) that starts with `prefix`; gives the rest of it.
+    pub(crate) fn line(&mut self, prefix: &'static str, patience: Duration) -> Result<String> {
+        let stdout = self.child.stdout.take().context("its stdout is not piped")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let found =
+                BufReader::new(stdout).lines().map_while(Result::ok).find(|line| line.starts_with(prefix));
+            // Nobody waits any longer: fine.
+            sender.send(found).ok();
+        });
+        let start = Instant::now();
+        loop {
+            interrupt::check()?;
+            match lines.recv_timeout(LOOK_EVERY) {
+                Ok(Some(line)) => return Ok(line.strip_prefix(prefix).unwrap_or_default().to_owned()),
+                Err(RecvTimeoutError::Timeout) if start.elapsed() < patience => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{} was not ready within {} s", self.line, patience.as_secs())
+                }
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.line),
+            }
+        }
+    }
+
+    /// Waits for its end, or for Ctrl-C.
+    pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            interrupt::check()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn signal_group(&self, signal: rustix::process::Signal) {
+        if let Some(group) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            // ESRCH: it is gone, which is what was wanted.
+            rustix::process::kill_process_group(group, signal).ok();
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let start = Instant::now();
+        self.signal_group(rustix::process::Signal::TERM);
+        while start.elapsed() < GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.signal_group(rustix::process::Signal::KILL);
+        self.child.wait().ok();
+    }
 }
