@@ -1,9 +1,18 @@
 //! The wait-for graph: edges with evidence, cycles, roots, victims. Pure.
+//!
+//! A node is a thread, or a process where only that is known. `from → to` says that `from` cannot go on before `to`
+//! acts. Edges come from the owners that `resolve` found ([`edges`]); a cycle among threads is a deadlock
+//! ([`cycles`]).
+
+mod cycles;
+mod edges;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     model::{
         Capture,
-        report::{Cycle, Edge},
+        report::{Cycle, Edge, End},
     },
     resolve::ResolvedThread,
 };
@@ -11,15 +20,91 @@ use crate::{
 /// Who waits for whom.
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
-    /// The edges.
+    /// The edges, by their `from`.
     pub edges: Vec<Edge>,
     /// Wait cycles.
     pub cycles: Vec<Cycle>,
 }
 
+/// Somebody that others wait for and that waits for nobody itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Who.
+    pub end: End,
+    /// Everybody who waits for it, directly or through others.
+    pub victims: Vec<End>,
+}
+
 impl WaitGraph {
     /// Builds the graph of a capture.
-    pub fn build(_capture: &Capture, _threads: &[ResolvedThread]) -> Self {
-        Self::default()
+    pub fn build(capture: &Capture, threads: &[ResolvedThread]) -> Self {
+        let edges = edges::edges(capture, threads);
+        let cycles = cycles::cycles(&edges);
+        Self { edges, cycles }
+    }
+
+    /// The edges that start at `end`.
+    pub fn from(&self, end: End) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.from == end)
+    }
+
+    /// The edges that end at the thread `end`, or at its process.
+    pub fn to(&self, end: End) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| reaches(edge.to, end))
+    }
+
+    /// The edges of a cycle, in order.
+    pub fn edges_of<'a>(&'a self, cycle: &'a Cycle) -> impl Iterator<Item = &'a Edge> {
+        cycle.edges.iter().filter_map(|&index| self.edges.get(index as usize))
+    }
+
+    /// Those that others wait for and that wait for nobody, the one with the most victims first.
+    pub fn roots(&self) -> Vec<Root> {
+        let waiting: BTreeSet<End> = self.edges.iter().map(|edge| edge.from).collect();
+        let targets: BTreeSet<End> = self.edges.iter().map(|edge| edge.to).collect();
+        let mut roots: Vec<Root> =
+            targets.difference(&waiting).map(|&end| Root { end, victims: self.victims(&[end]) }).collect();
+        roots.sort_by_key(|root| (std::cmp::Reverse(root.victims.len()), root.end));
+        roots
+    }
+
+    /// Everybody who waits for one of `culprits`, directly or through others; the nearest first, no culprit among
+    /// them. A culprit without a thread stands for its process and all its threads.
+    pub fn victims(&self, culprits: &[End]) -> Vec<End> {
+        let mut by_target: BTreeMap<End, Vec<End>> = BTreeMap::new();
+        for edge in &self.edges {
+            by_target.entry(edge.to).or_default().push(edge.from);
+        }
+        let is_culprit = |end: End| {
+            culprits
+                .iter()
+                .any(|culprit| *culprit == end || (culprit.tid.is_none() && culprit.pid == end.pid))
+        };
+        let mut queue: Vec<End> = by_target
+            .keys()
+            .copied()
+            .filter(|&target| is_culprit(target) || culprits.iter().any(|&culprit| reaches(target, culprit)))
+            .collect();
+        let mut seen: BTreeSet<End> = queue.iter().copied().collect();
+        let mut found = Vec::new();
+        let mut next = 0;
+        while let Some(&end) = queue.get(next) {
+            next += 1;
+            for &from in by_target.get(&end).into_iter().flatten() {
+                if !is_culprit(from) && seen.insert(from) {
+                    found.push(from);
+                    queue.push(from);
+                }
+            }
+        }
+        found
     }
 }
+
+/// Whether an edge that ends at `to` ends at `end`: the same node, or the process of the thread.
+fn reaches(to: End, end: End) -> bool {
+    to == end || (to.tid.is_none() && to.pid == end.pid)
+}
+
+#[cfg(test)]
+mod tests;

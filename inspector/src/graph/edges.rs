@@ -1,0 +1,138 @@
+//! From the owners of waits to edges.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    model::{
+        Capture, Certainty, FdKind, GilSample, Owner, Process, Stability, WaitKind,
+        report::{Edge, End, Through},
+    },
+    resolve::ResolvedThread,
+};
+
+/// Most edges that are kept: a bound on what a hostile capture (a pipe that thousands share) can make us hold.
+const MAX_EDGES: usize = 1 << 16;
+
+/// Most processes named at the other end of one object.
+const MAX_ENDS: usize = 16;
+
+/// The edges of a capture, ordered.
+pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> {
+    let ends = OtherEnds::of(capture);
+    let mut edges = Vec::new();
+    for thread in threads {
+        let Some(process) = capture.process(thread.pid) else { continue };
+        let mut owners = thread.wait.owners.clone();
+        if owners.is_empty() {
+            owners = ends.owners(thread);
+        }
+        let alone = owners.len() == 1;
+        for owner in owners {
+            if edges.len() >= MAX_EDGES {
+                break;
+            }
+            edges.push(Edge {
+                from: End { pid: thread.pid, tid: Some(thread.tid) },
+                to: End { pid: owner.pid, tid: owner.tid },
+                through: Through {
+                    kind: thread.wait.kind,
+                    text: thread.wait.text.clone(),
+                    address: thread.wait.address,
+                    inode: thread.wait.inode,
+                },
+                certainty: certainty(capture, process, thread, &owner, alone),
+                evidence: owner.evidence,
+            });
+        }
+    }
+    edges.sort_by(|a, b| (a.from, a.to, a.through.kind).cmp(&(b.from, b.to, b.through.kind)));
+    edges.dedup();
+    edges
+}
+
+/// Proven: what `resolve` calls proven, read while both ends stood still. Where several can end the wait (the writers
+/// of a pipe), no single edge is.
+///
+/// The GIL is the exception. Its waiters wake every 5 ms, and its holder may run, so that neither stands still; but a
+/// holder that stays the same in every reading while the switch counter does not move held it all the time.
+fn certainty(
+    capture: &Capture,
+    process: &Process,
+    waiter: &ResolvedThread,
+    owner: &Owner,
+    alone: bool,
+) -> Certainty {
+    if owner.certainty == Certainty::Likely || !alone {
+        return Certainty::Likely;
+    }
+    if waiter.wait.kind == WaitKind::Gil {
+        let frozen = process
+            .python
+            .iter()
+            .flat_map(|python| python.gils())
+            .any(|gil| frozen_holder(&gil.samples).is_some_and(|holder| Some(holder) == owner.tid));
+        return if frozen { Certainty::Proven } else { Certainty::Likely };
+    }
+    let stable = |pid: u32, tid: u32| {
+        let thread = capture.process(pid).and_then(|process| process.thread(tid));
+        thread.is_some_and(|thread| thread.stability == Stability::Stable)
+    };
+    let both = stable(waiter.pid, waiter.tid) && owner.tid.is_none_or(|tid| stable(owner.pid, tid));
+    if both { Certainty::Proven } else { Certainty::Likely }
+}
+
+/// The holder of a GIL that did not change hands over at least two readings; `None` if it moved, was free once, or was
+/// read less than twice.
+pub(crate) fn frozen_holder(samples: &[GilSample]) -> Option<u32> {
+    let first = samples.first().filter(|_| samples.len() > 1)?;
+    let same = |sample: &GilSample| {
+        sample.locked && sample.holder == first.holder && sample.switch_number == first.switch_number
+    };
+    first.holder.filter(|_| samples.iter().all(same))
+}
+
+/// Who holds the other end of a socket or pipe, for waits whose owners `resolve` left open.
+struct OtherEnds {
+    sockets: HashMap<u64, BTreeSet<u32>>,
+    pipes: HashMap<u64, BTreeSet<u32>>,
+    peers: BTreeMap<u64, u64>,
+}
+
+impl OtherEnds {
+    fn of(capture: &Capture) -> Self {
+        let captured = capture.processes.iter().map(|process| (process.pid, &process.fds));
+        let beside = capture.bystanders.iter().map(|process| (process.pid, &process.fds));
+        let (mut sockets, mut pipes) =
+            (HashMap::<u64, BTreeSet<u32>>::new(), HashMap::<u64, BTreeSet<u32>>::new());
+        for (pid, fds) in captured.chain(beside) {
+            for fd in fds {
+                match fd.kind {
+                    FdKind::Socket { inode } => sockets.entry(inode).or_default().insert(pid),
+                    FdKind::Pipe { inode, .. } => pipes.entry(inode).or_default().insert(pid),
+                    _ => continue,
+                };
+            }
+        }
+        let peers =
+            capture.sockets.iter().filter_map(|socket| Some((socket.inode, socket.peer_inode?))).collect();
+        Self { sockets, pipes, peers }
+    }
+
+    fn owners(&self, thread: &ResolvedThread) -> Vec<Owner> {
+        let Some(inode) = thread.wait.inode else { return Vec::new() };
+        let (holders, evidence) = match thread.wait.kind {
+            WaitKind::SocketRecv | WaitKind::SocketSend => {
+                (self.peers.get(&inode).and_then(|peer| self.sockets.get(peer)), "socket peer by sock_diag")
+            }
+            WaitKind::PipeRead | WaitKind::PipeWrite => {
+                (self.pipes.get(&inode), "the pipe is open there too")
+            }
+            _ => return Vec::new(),
+        };
+        let others: Vec<u32> =
+            holders.into_iter().flatten().copied().filter(|&pid| pid != thread.pid).take(MAX_ENDS).collect();
+        let certainty = if others.len() == 1 { Certainty::Proven } else { Certainty::Likely };
+        let owner = |pid| Owner { pid, tid: None, certainty, evidence: evidence.into() };
+        others.into_iter().map(owner).collect()
+    }
+}

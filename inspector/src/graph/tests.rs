@@ -1,0 +1,151 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{
+    Certainty, Fd, FdKind, Gil, GilSample, Interpreter, Owner, Process, PythonRuntime, Socket, Stability,
+    StackEnd, Thread, Wait, WaitKind,
+};
+
+const PID: u32 = 100;
+
+fn end(tid: u32) -> End {
+    End { pid: PID, tid: Some(tid) }
+}
+
+fn waits(tid: u32, kind: WaitKind, owners: &[u32]) -> ResolvedThread {
+    let owner = |&tid: &u32| Owner {
+        pid: PID,
+        tid: Some(tid),
+        certainty: Certainty::Proven,
+        evidence: "owner word".into(),
+    };
+    let wait = Wait { kind, owners: owners.iter().map(owner).collect(), ..Wait::default() };
+    ResolvedThread { pid: PID, tid, wait, frames: Vec::new(), stack_end: StackEnd::Complete }
+}
+
+fn capture(threads: &[ResolvedThread], stability: Stability) -> Capture {
+    let thread = |resolved: &ResolvedThread| Thread { tid: resolved.tid, stability, ..Thread::default() };
+    let process = Process { pid: PID, threads: threads.iter().map(thread).collect(), ..Process::default() };
+    Capture { processes: vec![process], ..Capture::default() }
+}
+
+fn graph(threads: &[ResolvedThread], stability: Stability) -> WaitGraph {
+    WaitGraph::build(&capture(threads, stability), threads)
+}
+
+#[test]
+fn two_mutexes_in_opposite_order_are_a_proven_cycle() {
+    let threads = [
+        waits(1, WaitKind::Mutex, &[2]),
+        waits(2, WaitKind::Mutex, &[1]),
+        waits(3, WaitKind::Mutex, &[1]),
+        waits(4, WaitKind::Join, &[3]),
+    ];
+    let graph = graph(&threads, Stability::Stable);
+    assert_eq!(graph.cycles.len(), 1);
+    assert_eq!(graph.cycles[0].certainty, Certainty::Proven);
+    assert_eq!(graph.edges_of(&graph.cycles[0]).map(|edge| edge.from).collect::<Vec<_>>(), [end(1), end(2)]);
+    assert_eq!(graph.victims(&[end(1), end(2)]), [end(3), end(4)]);
+    assert_eq!(graph.roots(), []);
+}
+
+#[test]
+fn a_moving_end_makes_an_edge_likely() {
+    let threads = [waits(1, WaitKind::Mutex, &[2]), waits(2, WaitKind::Mutex, &[1])];
+    let graph = graph(&threads, Stability::Torn);
+    assert_eq!(graph.cycles[0].certainty, Certainty::Likely);
+}
+
+#[test]
+fn a_thread_that_waits_for_its_own_lock_is_a_cycle_of_one() {
+    let graph = graph(&[waits(7, WaitKind::Mutex, &[7])], Stability::Stable);
+    assert_eq!(graph.cycles.len(), 1);
+    assert_eq!(graph.cycles[0].edges, [0]);
+}
+
+#[test]
+fn the_holder_of_a_chain_is_its_root() {
+    let threads =
+        [waits(1, WaitKind::Mutex, &[2]), waits(2, WaitKind::Mutex, &[3]), waits(3, WaitKind::Running, &[])];
+    let graph = graph(&threads, Stability::Stable);
+    assert!(graph.cycles.is_empty());
+    assert_eq!(graph.roots(), [Root { end: end(3), victims: vec![end(2), end(1)] }]);
+}
+
+#[test]
+fn readers_of_each_others_messages_are_no_cycle() {
+    let threads = [waits(1, WaitKind::SocketRecv, &[2]), waits(2, WaitKind::SocketRecv, &[1])];
+    assert!(graph(&threads, Stability::Stable).cycles.is_empty());
+}
+
+#[test]
+fn gil_edges_are_proven_by_a_holder_that_never_changes() {
+    let threads = [waits(1, WaitKind::Gil, &[2]), waits(2, WaitKind::Mutex, &[1])];
+    let certainty = |switches: [u64; 2]| {
+        let mut capture = capture(&threads, Stability::Stable);
+        capture.processes[0].threads[0].stability = Stability::Torn;
+        let sample = |switch_number| GilSample { at_ns: 0, locked: true, holder: Some(2), switch_number };
+        let gil = Gil { samples: switches.map(sample).to_vec(), ..Gil::default() };
+        let interpreters = vec![Interpreter { gil: Some(gil), ..Interpreter::default() }];
+        capture.processes[0].python = Some(PythonRuntime { interpreters, ..PythonRuntime::default() });
+        WaitGraph::build(&capture, &threads).edges[0].certainty
+    };
+    assert_eq!(certainty([5, 5]), Certainty::Proven);
+    assert_eq!(certainty([5, 6]), Certainty::Likely);
+}
+
+#[test]
+fn a_send_leads_to_the_process_at_the_other_end() {
+    let mut thread = waits(1, WaitKind::SocketSend, &[]);
+    thread.wait.inode = Some(10);
+    let mut capture = capture(std::slice::from_ref(&thread), Stability::Stable);
+    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode } };
+    capture.processes[0].fds = vec![fd(10)];
+    capture.processes.push(Process { pid: 200, fds: vec![fd(11)], ..Process::default() });
+    capture.sockets = vec![
+        Socket { inode: 10, peer_inode: Some(11), ..Socket::default() },
+        Socket { inode: 11, peer_inode: Some(10), ..Socket::default() },
+    ];
+    let graph = WaitGraph::build(&capture, &[thread]);
+    assert_eq!(graph.edges.len(), 1);
+    assert_eq!(
+        (graph.edges[0].to, graph.edges[0].certainty),
+        (End { pid: 200, tid: None }, Certainty::Proven)
+    );
+    assert_eq!(graph.victims(&[End { pid: 200, tid: None }]), [end(1)]);
+    assert_eq!(graph.victims(&[End { pid: 200, tid: Some(201) }]), [end(1)]);
+}
+
+proptest! {
+    #[test]
+    fn cycles_chain_and_roots_do_not_wait(targets in prop::collection::vec((0u32..12, prop::collection::vec(0u32..12, 0..3)), 0..12)) {
+        let threads: Vec<_> = targets.iter().map(|(tid, owners)| waits(*tid, WaitKind::Mutex, owners)).collect();
+        let graph = graph(&threads, Stability::Stable);
+        for cycle in &graph.cycles {
+            let edges: Vec<_> = graph.edges_of(cycle).collect();
+            prop_assert_eq!(edges.len(), cycle.edges.len());
+            prop_assert!(!edges.is_empty());
+            for (position, edge) in edges.iter().enumerate() {
+                prop_assert_eq!(edge.to, edges[(position + 1) % edges.len()].from);
+            }
+            let froms: BTreeSet<_> = edges.iter().map(|edge| edge.from).collect();
+            prop_assert_eq!(froms.len(), edges.len(), "no thread twice");
+            prop_assert!(cycle.certainty == Certainty::Likely || edges.iter().all(|edge| edge.certainty == Certainty::Proven));
+        }
+        for root in graph.roots() {
+            prop_assert_eq!(graph.from(root.end).count(), 0);
+            prop_assert!(graph.edges.iter().any(|edge| edge.to == root.end));
+            prop_assert!(!root.victims.contains(&root.end));
+            prop_assert!(!root.victims.is_empty());
+        }
+        // Acyclic exactly when repeatedly taking away those that wait for nobody leaves nobody.
+        let mut edges = graph.edges.clone();
+        loop {
+            let waiting: BTreeSet<_> = edges.iter().map(|edge| edge.from).collect();
+            let before = edges.len();
+            edges.retain(|edge| waiting.contains(&edge.to));
+            if edges.len() == before { break; }
+        }
+        prop_assert_eq!(edges.is_empty(), graph.cycles.is_empty());
+    }
+}
