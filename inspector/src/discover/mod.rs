@@ -1,1 +1,317 @@
 //! Processes to workers: engine, role, rank, GPUs, ports, parent, start time.
+//!
+//! Everything is read from `/proc`. Most of it cannot block: `comm`, `stat`, `status`, `cgroup`, the `exe` and `fd` links
+//! take no lock that a target can hold for good. `cmdline` and `environ` are the exception: the kernel copies them out of
+//! the target's memory under its `mmap_lock` (`fs/proc/base.c`, `get_mm_cmdline`, `environ_read`), so that a process
+//! whose lock is held for good would hold us too. They are read by [`patient`], on threads of their own, under a
+//! deadline; the wait is killable, and a thread that hangs there ends with the command.
+
+mod cgroup;
+mod listening;
+mod patient;
+mod stat;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::MetadataExt,
+};
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use listening::listening;
+
+use self::{cgroup::Freezers, patient::Patient, stat::Basics};
+use crate::{
+    knowledge::{File, Knowledge, ProcessRule, Sets, rank},
+    model::{Gap, Process, Worker},
+};
+
+/// Most ancestors looked at for flags.
+const MAX_ANCESTORS: usize = 8;
+
+/// Most descriptors looked at for GPU devices in one process.
+const MAX_FDS: usize = 1 << 14;
+
+/// Whom to look for.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// These processes and no others; empty: every worker of a known engine.
+    pub pids: Vec<u32>,
+    /// Plain Python programs too (without `pids`).
+    pub all_python: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    /// The processes, by pid; their threads, descriptors, sockets and runtimes are left for `observe`.
+    pub processes: Vec<Process>,
+    /// What could not be read.
+    pub gaps: Vec<Gap>,
+}
+
+/// Why there is nothing to look at.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// A named pid does not exist.
+    #[error(
+        "no process has the pid {0}: it has ended, or it is the pid of another PID namespace (`ps` lists the host's)"
+    )]
+    NoSuchProcess(u32),
+    /// A named pid is a thread.
+    #[error("{tid} is a thread of process {pid}, not a process: use --pid {pid}")]
+    IsThread {
+        /// What was named.
+        tid: u32,
+        /// Its process.
+        pid: u32,
+    },
+    /// A named pid is a kernel thread.
+    #[error(
+        "pid {pid} ({comm}) is a kernel thread: it has no user stack, no descriptors and nothing to wait on that could be told"
+    )]
+    KernelThread {
+        /// What was named.
+        pid: u32,
+        /// Its name.
+        comm: String,
+    },
+    /// `/proc` could not be listed.
+    #[error("cannot list /proc: {0}; mount it, or run where it is mounted")]
+    Proc(io::Error),
+}
+
+/// Finds the processes of a scope.
+pub fn discover(knowledge: &Knowledge, scope: &Scope) -> Result<Discovery, DiscoverError> {
+    let mut finder = Finder::new(knowledge);
+    if scope.pids.is_empty() {
+        finder.everything(scope.all_python)?
+    } else {
+        finder.named(&scope.pids)?
+    }
+    Ok(finder.finish(scope))
+}
+
+/// What is known of a process while the search goes on.
+#[derive(Clone, Debug)]
+struct Candidate {
+    basics: Basics,
+    arguments: Vec<String>,
+}
+
+struct Finder<'k> {
+    knowledge: &'k Knowledge,
+    patient: Patient,
+    /// Every process looked at, ancestors included; `None`: it is gone.
+    seen: BTreeMap<u32, Option<Candidate>>,
+    wanted: BTreeSet<u32>,
+    gaps: Vec<Gap>,
+}
+
+impl<'k> Finder<'k> {
+    fn new(knowledge: &'k Knowledge) -> Self {
+        let (seen, wanted, gaps) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        Self { knowledge, patient: Patient::default(), seen, wanted, gaps }
+    }
+
+    /// Exactly these, whatever they are.
+    fn named(&mut self, pids: &[u32]) -> Result<(), DiscoverError> {
+        for &pid in pids {
+            let basics = Basics::read(pid).ok_or(DiscoverError::NoSuchProcess(pid))?;
+            if basics.tgid != pid {
+                return Err(DiscoverError::IsThread { tid: pid, pid: basics.tgid });
+            }
+            if basics.kernel_thread {
+                return Err(DiscoverError::KernelThread { pid, comm: basics.comm });
+            }
+            if self.candidate(pid).is_none() {
+                return Err(DiscoverError::NoSuchProcess(pid));
+            }
+            self.wanted.insert(pid);
+        }
+        Ok(())
+    }
+
+    /// Every process that a rule recognises.
+    fn everything(&mut self, plain: bool) -> Result<(), DiscoverError> {
+        let own = std::process::id();
+        let entries = fs::read_dir("/proc").map_err(DiscoverError::Proc)?;
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        for pid in pids.filter(|&pid| pid != own) {
+            let knowledge = self.knowledge;
+            let Some(candidate) = self.candidate(pid) else { continue };
+            let rule = knowledge.process_rule(&candidate.arguments, &candidate.basics.comm);
+            if rule.is_some_and(|(_, rule)| plain || !rule.plain) {
+                self.wanted.insert(pid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a process once; `None` for kernel threads and those that are gone.
+    fn candidate(&mut self, pid: u32) -> Option<&Candidate> {
+        if !self.seen.contains_key(&pid) {
+            let basics = Basics::read(pid).filter(|basics| !basics.kernel_thread && basics.tgid == pid);
+            let candidate = basics.map(|basics| {
+                let arguments = match self.patient.arguments(pid) {
+                    Ok(arguments) => arguments,
+                    Err(reason) => {
+                        self.gaps.push(Gap::process("discover", pid, reason));
+                        Vec::new()
+                    }
+                };
+                Candidate { basics, arguments }
+            });
+            self.seen.insert(pid, candidate);
+        }
+        self.seen.get(&pid)?.as_ref()
+    }
+
+    fn finish(mut self, scope: &Scope) -> Discovery {
+        let freezers = Freezers::find();
+        let boot = boot_unix_ns();
+        let mut processes = Vec::new();
+        for pid in self.wanted.clone() {
+            if let Some(process) = self.describe(pid, &freezers, boot) {
+                processes.push(process);
+            } else {
+                self.gaps.push(Gap::process("discover", pid, "the process ended while it was looked at"));
+            }
+        }
+        if processes.is_empty() && scope.pids.is_empty() {
+            let what = if scope.all_python { "no Python program and no worker" } else { "no worker" };
+            let hint = if scope.all_python {
+                ""
+            } else {
+                "; --all takes plain Python programs too, --pid any process"
+            };
+            self.gaps
+                .push(Gap::host("discover", format!("{what} of a known engine runs on this host{hint}")));
+        }
+        // Of those that are not wanted nobody needs to know.
+        let wanted = &self.wanted;
+        let (unwanted, mut gaps): (Vec<Gap>, Vec<Gap>) =
+            self.gaps.drain(..).partition(|gap| gap.pid.is_some_and(|pid| !wanted.contains(&pid)));
+        if !unwanted.is_empty() {
+            let reason = "could not be read in time or at all and were told apart by name only; one that is a worker under another name is missing here";
+            gaps.push(Gap::host(
+                "discover",
+                format!("the arguments of {} more processes {reason}", unwanted.len()),
+            ));
+        }
+        Discovery { processes, gaps }
+    }
+
+    fn describe(&mut self, pid: u32, freezers: &Freezers, boot_ns: u64) -> Option<Process> {
+        let Candidate { basics, arguments } = self.candidate(pid)?.clone();
+        let environment = match self.patient.environment(pid, self.knowledge) {
+            Ok(environment) => environment,
+            Err(reason) => {
+                self.gaps.push(Gap::process("discover", pid, reason));
+                BTreeMap::new()
+            }
+        };
+        let worker = self.worker(pid, &environment);
+        // Read once more after everything else: the pid must still be that of the process we looked at.
+        let now = Basics::read(pid).filter(|now| now.start_ticks == basics.start_ticks)?;
+        let start_unix_ns = boot_ns.saturating_add(now.start_ns());
+        let cgroup = freezers.of(pid);
+        Some(Process {
+            pid,
+            ns_pids: now.ns_pids,
+            ppid: now.ppid,
+            comm: now.comm,
+            cmdline: arguments,
+            exe: fs::read_link(format!("/proc/{pid}/exe"))
+                .ok()
+                .map(|path| path.to_string_lossy().into_owned()),
+            state: now.state,
+            start_unix_ns,
+            uid: now.uid,
+            tracer_pid: now.tracer_pid,
+            frozen: cgroup.as_ref().and_then(|cgroup| cgroup.frozen),
+            cgroup: cgroup.map(|cgroup| cgroup.path),
+            net_ns: fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|meta| meta.ino()),
+            environment,
+            worker,
+            thread_count: now.threads,
+            ..Process::default()
+        })
+    }
+
+    /// What a process does, by the first rule that matches; its flags are its own or those of the nearest ancestor
+    /// that shows some (a title hides them).
+    fn worker(&mut self, pid: u32, environment: &BTreeMap<String, String>) -> Option<Worker> {
+        let knowledge = self.knowledge;
+        let candidate = self.candidate(pid)?.clone();
+        let (file, rule) = knowledge.process_rule(&candidate.arguments, &candidate.basics.comm)?;
+        let flags = self.flags(&candidate, rule);
+        // A process that was forked and has not taken a title yet still shows its parent's arguments.
+        let parent = self.candidate(candidate.basics.ppid).cloned();
+        let is_fork = !rule.plain
+            && candidate.arguments.len() > 1
+            && parent.is_some_and(|parent| parent.arguments == candidate.arguments);
+        let mut worker = Worker {
+            engine: file.name.clone(),
+            kind: if is_fork { "child".into() } else { rule.kind.clone() },
+            rank: rank(rule, &candidate.arguments),
+            gpus: gpus(pid, environment),
+            knowledge: file.name.clone(),
+            ..Worker::default()
+        };
+        if let Some((flags_from, arguments, holder)) = flags {
+            let variable = |name: &str| environment.get(name).cloned();
+            let files: Vec<&File> = [Some(file), holder].into_iter().flatten().collect();
+            let ask = |sets, role: Option<&str>| {
+                files.iter().find_map(|file| file.setting(sets, &arguments, variable, role))
+            };
+            worker.role = ask(Sets::Role, None);
+            worker.backend = ask(Sets::Backend, worker.role.as_deref());
+            worker.flags_from = Some(flags_from);
+        }
+        Some(worker)
+    }
+
+    /// Whose arguments hold the flags of this process, the arguments, and the file that knows that process.
+    fn flags(&mut self, of: &Candidate, rule: &ProcessRule) -> Option<(u32, Vec<String>, Option<&'k File>)> {
+        if rule.plain || of.arguments.len() > 1 {
+            return Some((of.basics.tgid, of.arguments.clone(), None));
+        }
+        let knowledge = self.knowledge;
+        let mut pid = of.basics.ppid;
+        for _ in 0..MAX_ANCESTORS {
+            let ancestor = self.candidate(pid)?.clone();
+            let known = knowledge.process_rule(&ancestor.arguments, &ancestor.basics.comm);
+            if let Some((file, _)) = known.filter(|(_, rule)| !rule.plain && ancestor.arguments.len() > 1) {
+                return Some((pid, ancestor.arguments, Some(file)));
+            }
+            pid = ancestor.basics.ppid;
+        }
+        None
+    }
+}
+
+/// Indices of a process's GPUs: of the devices that it has open, else those that `CUDA_VISIBLE_DEVICES` lists by number.
+fn gpus(pid: u32, environment: &BTreeMap<String, String>) -> Vec<u32> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MAX_FDS);
+    let open: BTreeSet<u32> = links
+        .filter_map(|entry| {
+            fs::read_link(entry.ok()?.path()).ok()?.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
+        })
+        .collect();
+    if !open.is_empty() {
+        return open.into_iter().collect();
+    }
+    let listed = environment.get("CUDA_VISIBLE_DEVICES").map(String::as_str).unwrap_or_default();
+    listed.split(',').map_while(|index| index.trim().parse().ok()).take(256).collect()
+}
+
+/// When the host was started, nanoseconds since the epoch: `starttime` in `stat` counts from there.
+fn boot_unix_ns() -> u64 {
+    let now = |clock| {
+        let time = clock_gettime(clock);
+        (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+    };
+    now(ClockId::Realtime).saturating_sub(now(ClockId::Boottime))
+}

@@ -14,6 +14,7 @@ use std::{
 
 pub use format::{Action, Expected, File, IdleState, ProcessRule, Sets, Setting, ThreadRule};
 pub use pattern::Pattern;
+pub(crate) use recognise::rank;
 pub use recognise::{last_component, matches_idle};
 
 use crate::model::report::Family;

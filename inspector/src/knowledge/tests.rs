@@ -64,7 +64,7 @@ fn titles_and_command_lines_are_recognised() {
         assert_eq!(kind_of(&knowledge, command), expected, "{command}");
     }
     let (_, rule) = knowledge.process_rule(&words("sglang::scheduler_DP0_TP3"), "").unwrap();
-    assert_eq!(recognise::rank(rule, &words("sglang::scheduler_DP0_TP3")).as_deref(), Some("DP0_TP3"));
+    assert_eq!(rank(rule, &words("sglang::scheduler_DP0_TP3")).as_deref(), Some("DP0_TP3"));
     let unreadable = knowledge.process_rule(&[], "sglang::schedul").unwrap();
     assert_eq!(unreadable.1.kind, "scheduler");
 }

@@ -1,0 +1,113 @@
+//! What `/proc/PID/stat` and `status` say: no lock of the target is taken for them.
+
+use std::{fs::File, io::Read};
+
+use crate::model::TaskState;
+
+/// `status` has about 1.5 KiB; its longest lines (CPU and memory masks) bound it on the largest hosts.
+const LIMIT: u64 = 64 << 10;
+
+/// `PF_KTHREAD` (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// Most nested PID namespaces (`MAX_PID_NS_LEVEL`, `kernel/pid_namespace.c`).
+const MAX_PID_NS_LEVEL: usize = 32;
+
+/// The facts that cost nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Basics {
+    pub(super) comm: String,
+    pub(super) state: TaskState,
+    pub(super) ppid: u32,
+    pub(super) kernel_thread: bool,
+    pub(super) start_ticks: u64,
+    pub(super) tgid: u32,
+    pub(super) ns_pids: Vec<u32>,
+    pub(super) tracer_pid: u32,
+    pub(super) uid: u32,
+    pub(super) threads: u32,
+}
+
+impl Basics {
+    /// Reads both files; `None`: no such process.
+    pub(super) fn read(pid: u32) -> Option<Self> {
+        Self::parse(&read(pid, "stat")?, &read(pid, "status")?)
+    }
+
+    fn parse(stat: &str, status: &str) -> Option<Self> {
+        // `comm` may hold spaces and parentheses: it ends at the last one.
+        let (head, rest) = stat.rsplit_once(')')?;
+        let comm = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+        let mut basics = Self {
+            comm,
+            state: TaskState::from_letter(fields.first()?.chars().next()?),
+            ppid: number(1)? as u32,
+            kernel_thread: number(6)? & PF_KTHREAD != 0,
+            start_ticks: number(19)?,
+            ..Self::default()
+        };
+        for line in status.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let mut values = value.split_ascii_whitespace().map_while(|word| word.parse::<u32>().ok());
+            match key {
+                "Tgid" => basics.tgid = values.next()?,
+                "TracerPid" => basics.tracer_pid = values.next()?,
+                "Uid" => basics.uid = values.next()?,
+                "Threads" => basics.threads = values.next()?,
+                "NSpid" => basics.ns_pids = values.take(MAX_PID_NS_LEVEL + 1).collect(),
+                _ => {}
+            }
+        }
+        Some(basics)
+    }
+
+    /// When it was started, nanoseconds after boot.
+    pub(super) fn start_ns(&self) -> u64 {
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        u64::try_from(u128::from(self.start_ticks) * 1_000_000_000 / u128::from(per_second))
+            .unwrap_or(u64::MAX)
+    }
+}
+
+fn read(pid: u32, name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/{name}")).ok()?.take(LIMIT).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATUS: &str = "Name:\ta\nTgid:\t7\nTracerPid:\t9\nUid:\t1\t2\t3\t4\nNSpid:\t7\t1\nThreads:\t3\n";
+
+    #[test]
+    fn a_comm_with_parentheses_and_spaces_is_read_whole() {
+        let stat = "7 (a) (b R 1) T 5 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 3 0 4242 1 2\n";
+        let basics = Basics::parse(stat, STATUS).unwrap();
+        assert_eq!(basics.comm, "a) (b R 1");
+        assert_eq!((basics.state, basics.ppid, basics.start_ticks), (TaskState::Stopped, 5, 4242));
+        assert_eq!((basics.tgid, basics.tracer_pid, basics.uid, basics.threads), (7, 9, 1, 3));
+        assert_eq!(basics.ns_pids, [7, 1]);
+        assert!(!basics.kernel_thread);
+    }
+
+    #[test]
+    fn our_own_process_is_read() {
+        let own = Basics::read(std::process::id()).unwrap();
+        assert_eq!(own.tgid, std::process::id());
+        assert!(own.threads >= 1 && !own.kernel_thread);
+        assert_eq!(Basics::read(u32::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(stat in ".{0,200}", status in "(.{0,40}\n){0,5}") {
+            let _ = Basics::parse(&stat, &status);
+        }
+    }
+}
