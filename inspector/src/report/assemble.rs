@@ -117,3 +117,102 @@ fn thread_report(process: &Process, thread: &Thread, resolved: Option<ResolvedTh
         stack_end,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::report;
+    use crate::{
+        graph::WaitGraph,
+        model::{
+            Capture, Frame, FrameKind, Process, PythonRuntime, PythonThread, StackEnd, TaskState, Thread,
+            Wait, WaitKind, Window, Worker,
+        },
+        resolve::ResolvedThread,
+    };
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn capture() -> Capture {
+        let thread = Thread {
+            tid: 11,
+            ns_tid: 3,
+            comm: "python3".into(),
+            state: TaskState::Sleeping,
+            off_cpu_ns: Some(SECOND),
+            python: Some(PythonThread {
+                name: Some("worker".into()),
+                holds_gil: true,
+                ..PythonThread::default()
+            }),
+            ..Thread::default()
+        };
+        let bare = Thread { tid: 12, ns_tid: 12, comm: "native".into(), ..Thread::default() };
+        let process = Process {
+            pid: 10,
+            ns_pids: vec![10, 1],
+            state: TaskState::Sleeping,
+            start_unix_ns: 100 * SECOND,
+            cmdline: vec!["python3".into(), "x".repeat(400)],
+            threads: vec![thread, bare],
+            thread_count: 2,
+            ..Process::default()
+        };
+        Capture {
+            window: Window { started_unix_ns: 160 * SECOND, duration_ns: SECOND, sweeps: 2 },
+            processes: vec![process],
+            ..Capture::default()
+        }
+    }
+
+    #[test]
+    fn a_thread_is_joined_with_what_was_resolved_of_it() {
+        let wait = Wait { kind: WaitKind::Mutex, has_deadline: true, ..Wait::default() };
+        let frame = Frame {
+            kind: FrameKind::Kernel,
+            function: "futex_wait".into(),
+            file: None,
+            line: None,
+            module: None,
+            address: None,
+        };
+        let resolved =
+            ResolvedThread { pid: 10, tid: 11, wait, frames: vec![frame], stack_end: StackEnd::Complete };
+        let report = report(&capture(), vec![resolved], WaitGraph::default());
+        let [worker, bare] = report.threads.as_slice() else { panic!("two threads: {:?}", report.threads) };
+        assert_eq!((worker.name.as_str(), worker.ns_tid, worker.holds_gil), ("worker", Some(3), true));
+        assert_eq!((worker.wait.kind, worker.has_deadline, worker.frames.len()), (WaitKind::Mutex, true, 1));
+        assert_eq!((bare.name.as_str(), bare.ns_tid, bare.wait.kind), ("native", None, WaitKind::Other));
+    }
+
+    #[test]
+    fn a_process_is_described_in_words() {
+        let mut capture = capture();
+        let mut describe = |change: &dyn Fn(&mut Process)| {
+            change(capture.processes.first_mut().expect("one process"));
+            report(&capture, Vec::new(), WaitGraph::default()).workers.remove(0)
+        };
+        let plain = describe(&|_| ());
+        assert_eq!((plain.ns_pid, plain.up_ns, plain.state.as_str()), (Some(1), 61 * SECOND, "sleeping"));
+        assert_eq!((plain.engine, plain.command.chars().count()), (None, 200));
+        let python = describe(&|process| {
+            process.python = Some(PythonRuntime { version: "3.11.7".into(), ..PythonRuntime::default() });
+            process.threads[1].on_cpu = true;
+        });
+        assert_eq!((python.engine.as_deref(), python.state.as_str()), (Some("python"), "running"));
+        let worker = describe(&|process| {
+            process.worker =
+                Some(Worker { engine: "sglang".into(), kind: "scheduler".into(), ..Worker::default() });
+            process.state = TaskState::Stopped;
+        });
+        assert_eq!((worker.engine.as_deref(), worker.state.as_str()), (Some("sglang"), "stopped"));
+        let frozen = describe(&|process| process.frozen = Some(true));
+        assert_eq!(frozen.state, "frozen");
+    }
+
+    #[test]
+    fn a_clock_that_went_back_is_no_negative_age() {
+        let mut capture = capture();
+        capture.processes[0].start_unix_ns = u64::MAX;
+        assert_eq!(report(&capture, Vec::new(), WaitGraph::default()).workers[0].up_ns, 0);
+    }
+}
