@@ -63,21 +63,21 @@ impl Console {
     pub(super) fn progress(&self, what: &str) {
         if self.shows_progress {
             self.in_progress.set(true);
-            let _ = write!(io::stderr(), "\r\x1b[K{}", escape::line(what));
+            write!(io::stderr(), "\r\x1b[K{}", escape::line(what)).ok();
         }
     }
 
     /// Wipes the progress line.
     pub(super) fn clear_progress(&self) {
         if self.in_progress.replace(false) {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            write!(io::stderr(), "\r\x1b[K").ok();
         }
     }
 
     /// Says on one line what went wrong. Where stderr is closed, the exit status has to do.
     pub(super) fn complain(&self, what: &str) {
         self.clear_progress();
-        let _ = writeln!(io::stderr(), "inspector: {}", escape::line(what));
+        writeln!(io::stderr(), "inspector: {}", escape::line(what)).ok();
     }
 }
 

@@ -49,7 +49,7 @@ fn wait() {
     // The lock is kept: a file that is about to be started is not.
     let unfinished = unfinished();
     if let Some(path) = unfinished.as_deref() {
-        let _ = std::fs::remove_file(path);
+        std::fs::remove_file(path).ok();
     }
     std::process::exit(status);
 }

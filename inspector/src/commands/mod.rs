@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version end here too, on stdout and with status 0. Nobody is left to tell of a closed pipe.
-            let _ = error.print();
+            error.print().ok();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILED));
         }
     };
@@ -74,9 +74,9 @@ fn report_panic(info: &PanicHookInfo<'_>) {
         info.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
     let mut stderr = std::io::stderr().lock();
     // stderr may be closed; there is nobody else to tell.
-    let _ = writeln!(stderr, "inspector: internal error: {message}{place}; please report it");
+    writeln!(stderr, "inspector: internal error: {message}{place}; please report it").ok();
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
-        let _ = writeln!(stderr, "{}", std::backtrace::Backtrace::force_capture());
+        writeln!(stderr, "{}", std::backtrace::Backtrace::force_capture()).ok();
     }
 }
 

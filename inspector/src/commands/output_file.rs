@@ -39,7 +39,7 @@ pub(super) fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
         let written = fill(&unfinished, content).and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
             // It may not have come into being at all.
-            let _ = fs::remove_file(&unfinished);
+            fs::remove_file(&unfinished).ok();
         }
         written
     })

@@ -158,7 +158,12 @@ mod tests {
             ..Process::default()
         };
         Capture {
-            window: Window { started_unix_ns: 160 * SECOND, duration_ns: SECOND, sweeps: 2 },
+            window: Window {
+                started_unix_ns: 160 * SECOND,
+                duration_ns: SECOND,
+                sweeps: 2,
+                ..Window::default()
+            },
             processes: vec![process],
             ..Capture::default()
         }

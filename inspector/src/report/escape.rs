@@ -15,10 +15,11 @@ pub fn line(text: &str) -> Cow<'_, str> {
             '\t' => safe.push_str("\\t"),
             _ if is_unsafe(character) => {
                 // Writing to a String cannot fail.
-                let _ = match u32::from(character) {
+                match u32::from(character) {
                     code @ 0..=0xff => write!(safe, "\\x{code:02x}"),
                     code => write!(safe, "\\u{{{code:x}}}"),
-                };
+                }
+                .ok();
             }
             _ => safe.push(character),
         }

@@ -150,7 +150,7 @@ pub(super) fn wedged() -> Report {
             inspector: "0.1.0".into(),
         },
         tier: Tier::Ebpf,
-        window: Window { started_unix_ns: STARTED, duration_ns: SECOND, sweeps: 5, ended_monotonic_ns: None },
+        window: Window { started_unix_ns: STARTED, duration_ns: SECOND, sweeps: 5, ..Window::default() },
         verdict: Some(Verdict {
             status: Status::Wedged,
             family: Family::BlockedSend,
