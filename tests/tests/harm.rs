@@ -17,10 +17,11 @@ fn heartbeat(threads: u32) -> Result<Fixture> {
     Ok(Fixture::ready(command)?.0)
 }
 
-/// What its heartbeat threads recorded since the last call.
-fn take(target: &mut Fixture) -> Result<Value> {
-    target.tell("take")?;
-    Ok(serde_json::from_str(&target.line()?)?)
+/// Files what its heartbeat threads recorded since the last call under `label`.
+fn take(target: &mut Fixture, label: &str) -> Result<()> {
+    target.tell(&format!("take {label}"))?;
+    ensure!(target.line()? == "taken");
+    Ok(())
 }
 
 /// System calls that could touch another process, and those that show who inspector itself is.
@@ -104,54 +105,26 @@ fn heartbeats_of_a_target_with_many_threads_go_on() -> Result<()> {
     let all = std::env::var_os("INSPECTOR_TEST_ALL").is_some();
     let mut target = heartbeat(if all { 1000 } else { 200 })?;
     let pid = target.pid();
-    let (mut quiet, mut observed) = (Worst::default(), Worst::default());
-    let mut tracer_seen = Value::Null;
-    for _ in 0..if all { 66 } else { 2 } {
-        take(&mut target)?;
+    for _ in 0..if all { 100 } else { 2 } {
+        take(&mut target, "between")?;
         std::thread::sleep(Duration::from_secs(1));
-        quiet.add(&take(&mut target)?);
+        take(&mut target, "quiet")?;
         for command in ["dump", "diagnose"] {
             Inspector::json(command, &[pid]).document()?;
-            let taken = take(&mut target)?;
-            tracer_seen = taken["tracer_seen"].clone();
-            observed.add(&taken);
         }
+        take(&mut target, "observed")?;
     }
-    ensure!(tracer_seen == 0, "the target saw a tracer {tracer_seen} times");
-    ensure!(observed.beats > 0, "the heartbeat recorded nothing");
-    if all {
-        for (name, without, with) in
-            [("sleep", &quiet.beat_ns, &observed.beat_ns), ("map", &quiet.map_ns, &observed.map_ns)]
-        {
-            let (without, with) = (median(without), median(with));
-            ensure!(
-                with <= without + 5_000_000,
-                "{name}: p99.9 is {with} ns with inspector, {without} ns without"
-            );
-        }
+    target.tell("report")?;
+    let line = target.line()?;
+    let report: Value = serde_json::from_str(line.strip_prefix("report ").context("no report")?)?;
+    ensure!(report["tracer_seen"] == 0, "the target saw a tracer {} times", report["tracer_seen"]);
+    for series in ["beat", "map"] {
+        let p999 = |label: &str| report[label][series]["p999_ns"].as_u64().context("nothing was recorded");
+        let (quiet, observed) = (p999("quiet")?, p999("observed")?);
+        ensure!(
+            !all || observed <= quiet + 5_000_000,
+            "{series}: p99.9 is {observed} ns with inspector, {quiet} ns without"
+        );
     }
     Ok(())
-}
-
-/// 99.9th percentiles of each phase.
-#[derive(Default)]
-struct Worst {
-    beats: u64,
-    beat_ns: Vec<u64>,
-    map_ns: Vec<u64>,
-}
-
-impl Worst {
-    fn add(&mut self, taken: &Value) {
-        let number = |series: &str, name: &str| taken[series][name].as_u64().unwrap_or_default();
-        self.beats += number("beat", "count");
-        self.beat_ns.push(number("beat", "p999_ns"));
-        self.map_ns.push(number("map", "p999_ns"));
-    }
-}
-
-fn median(values: &[u64]) -> u64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }

@@ -72,15 +72,15 @@ pub(crate) fn build(debug: bool) -> Result<PathBuf> {
 }
 
 /// The demo fleet, ended when dropped.
-struct Fleet {
+pub(crate) struct Fleet {
     /// Owns every process of the fleet.
     _holder: Owned,
-    state: Value,
+    pub(crate) state: Value,
     directory: PathBuf,
 }
 
 impl Fleet {
-    fn start(directory: &Path) -> Result<Self> {
+    pub(crate) fn start(directory: &Path) -> Result<Self> {
         say("starting a prefill/decode pair");
         let directory = directory.join("fleet");
         let mut command = script(&directory);
@@ -100,7 +100,7 @@ impl Fleet {
 }
 
 /// The six processes of the fleet.
-fn pids(state: &Value) -> Result<Vec<u64>> {
+pub(crate) fn pids(state: &Value) -> Result<Vec<u64>> {
     let mut pids = Vec::new();
     for role in ["prefill", "decode"] {
         for kind in ["http", "scheduler", "detokenizer"] {
@@ -117,12 +117,13 @@ fn script(directory: &Path) -> Command {
 }
 
 /// What `inspector diagnose` printed, and how long it took from start to end.
-struct Verdict {
+pub(crate) struct Verdict {
     text: String,
-    took: Duration,
+    pub(crate) took: Duration,
 }
 
-fn diagnose(inspector: &Path, pids: &[u64], files: &[&Path]) -> Result<Verdict> {
+/// Runs `inspector diagnose` on some processes, writing `files` too.
+pub(crate) fn diagnose(inspector: &Path, pids: &[u64], files: &[&Path]) -> Result<Verdict> {
     let mut command = Command::new(inspector);
     command.arg("diagnose");
     for pid in pids {

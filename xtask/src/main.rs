@@ -1,5 +1,6 @@
 //! inspector's own commands: `cargo xtask demo`, `cargo xtask test`, and what they are made of.
 
+mod bench;
 mod demo;
 mod interrupt;
 mod process;
@@ -19,6 +20,8 @@ struct Cli {
 enum Command {
     /// Start a small fleet, wedge it, and print inspector's verdict; files go to target/demo
     Demo(demo::Options),
+    /// Measure inspector beside py-spy and pystack on one target
+    Bench(bench::Options),
     /// Run what CI runs: formatting, lints, licences, unit and end-to-end tests
     Test(test::Options),
     /// Work with fleets
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
     interrupt::watch();
     match Cli::parse().command {
         Command::Demo(options) => demo::demo(&options),
+        Command::Bench(options) => bench::bench(&options),
         Command::Test(options) => test::tests(&options),
         Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }

@@ -1,10 +1,10 @@
 //! Runs other programs, and ends them when this one ends.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -76,6 +76,7 @@ pub(crate) fn line_of(command: &Command) -> String {
 /// one is killed.
 pub(crate) struct Owned {
     child: Child,
+    lines: Option<Receiver<String>>,
     line: String,
 }
 
@@ -94,31 +95,50 @@ impl Owned {
             });
         }
         let child = command.spawn().with_context(|| format!("cannot run {line}"))?;
-        Ok(Self { child, line })
+        Ok(Self { child, lines: None, line })
     }
 
     /// Waits for a line of its stdout (which must be piped) that starts with `prefix`; gives the rest of it.
-    pub(crate) fn line(&mut self, prefix: &'static str, patience: Duration) -> Result<String> {
-        let stdout = self.child.stdout.take().context("its stdout is not piped")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let found =
-                BufReader::new(stdout).lines().map_while(Result::ok).find(|line| line.starts_with(prefix));
-            // Nobody waits any longer: fine.
-            sender.send(found).ok();
-        });
+    pub(crate) fn line(&mut self, prefix: &str, patience: Duration) -> Result<String> {
+        if let Some(stdout) = self.child.stdout.take() {
+            let (sender, lines) = channel();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.lines = Some(lines);
+        }
+        let lines = self.lines.as_ref().context("its stdout is not piped")?;
         let start = Instant::now();
         loop {
             interrupt::check()?;
             match lines.recv_timeout(LOOK_EVERY) {
-                Ok(Some(line)) => return Ok(line.strip_prefix(prefix).unwrap_or_default().to_owned()),
+                Ok(line) => {
+                    if let Some(rest) = line.strip_prefix(prefix) {
+                        return Ok(rest.to_owned());
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) if start.elapsed() < patience => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("{} was not ready within {} s", self.line, patience.as_secs())
+                    bail!("{} said no {prefix:?} within {} s", self.line, patience.as_secs())
                 }
-                Ok(None) | Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.line),
+                Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.line),
             }
         }
+    }
+
+    /// Writes a line to its stdin, which must be piped.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("its stdin is not piped")?;
+        writeln!(stdin, "{line}").with_context(|| format!("{} does not read", self.line))
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for its end, or for Ctrl-C.

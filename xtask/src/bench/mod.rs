@@ -1,0 +1,143 @@
+//! `cargo xtask bench`: inspector beside its peers on the same target in one run, as ratios.
+//!
+//! The target is a Python process of 1000 threads with 25 frames each, which also holds native heartbeat threads: one sleeps 1 ms at a
+//! time, one maps and unmaps memory. The peers (py-spy, pystack) are installed into an environment of the bench's own.
+
+mod table;
+mod target;
+mod tools;
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+
+use crate::demo;
+use crate::process::{root, say};
+
+use self::table::{Row, median};
+use self::target::Target;
+use self::tools::{Tool, tools};
+
+/// Options of `cargo xtask bench`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Python threads of the target
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    threads: u32,
+    /// Frames of each thread
+    #[arg(long, default_value_t = 25, value_name = "N")]
+    depth: u32,
+    /// Timed runs of each tool
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    runs: u32,
+    /// Alternations of nothing, dump and diagnose in the zero-stop part; peers get a tenth of them
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    alternations: u32,
+}
+
+pub(crate) fn bench(options: &Options) -> Result<()> {
+    let inspector = demo::build(false)?;
+    let tools = tools(&inspector)?;
+    let mut rows = Vec::new();
+    let mut target = Target::start(options.threads, options.depth)?;
+    dump_times(&tools, &target, options, &mut rows)?;
+    memory_reads(&tools, &target, options, &mut rows)?;
+    zero_stop(&tools, &mut target, options, &mut rows)?;
+    drop(target);
+    time_to_verdict(&inspector, options, &mut rows)?;
+    let file = root().join("target/bench.json");
+    fs::write(&file, serde_json::to_string_pretty(&json!({ "rows": rows }))?)?;
+    table::print(&rows);
+    say(&format!("written: {}", file.display()));
+    Ok(())
+}
+
+/// Wall time of one dump of the whole target.
+fn dump_times(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
+    let mut times = Vec::new();
+    for tool in tools.iter().filter(|tool| tool.dumps) {
+        say(&format!("timing {}", tool.name));
+        let runs = (0..options.runs).map(|_| tool.run(target.pid())).collect::<Result<Vec<Duration>>>()?;
+        times.push((tool.name, median(runs.iter().map(Duration::as_secs_f64))));
+    }
+    let reference = times.iter().find(|(name, _)| *name == "py-spy dump --native").context("py-spy ran")?.1;
+    for (name, seconds) in times {
+        rows.push(Row::new("dump of the target, wall", name, seconds, "s", Some(seconds / reference)));
+    }
+    Ok(())
+}
+
+/// System calls that read the target's memory, per thread.
+fn memory_reads(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
+    for tool in tools.iter().filter(|tool| tool.dumps) {
+        say(&format!("counting memory reads of {}", tool.name));
+        let reads = tool.memory_reads(target.pid())?;
+        rows.push(Row::new(
+            "process_vm_readv calls a thread",
+            tool.name,
+            reads as f64 / f64::from(options.threads),
+            "",
+            None,
+        ));
+    }
+    Ok(())
+}
+
+/// How long the target's heartbeats took while each tool looked at it, beside nothing.
+fn zero_stop(tools: &[Tool], target: &mut Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
+    let peers = options.alternations.div_ceil(10);
+    for round in 0..options.alternations {
+        if round % 20 == 0 {
+            say(&format!("zero stop: alternation {round} of {}", options.alternations));
+        }
+        target.take("between")?;
+        std::thread::sleep(Duration::from_secs(1));
+        target.take("nothing")?;
+        for tool in tools.iter().filter(|tool| !tool.peer || round < peers) {
+            target.take("between")?;
+            tool.run(target.pid())?;
+            target.take(tool.name)?;
+        }
+    }
+    let report = target.report()?;
+    for (series, what) in [("beat", "1 ms sleep, p99.9"), ("map", "mmap and munmap, p99.9")] {
+        let p999 = |label: &str| {
+            report[label][series]["p999_ns"].as_f64().with_context(|| format!("no {series} under {label}"))
+        };
+        let nothing = p999("nothing")?;
+        for label in std::iter::once("nothing").chain(tools.iter().map(|tool| tool.name)) {
+            let value = p999(label)?;
+            rows.push(Row::new(what, label, value / 1e6, "ms", Some(value / nothing)));
+        }
+    }
+    Ok(())
+}
+
+/// From start to printed verdict on the demo fleet, with an observation of 1 s.
+fn time_to_verdict(inspector: &std::path::Path, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
+    let directory = root().join("target/bench");
+    fs::create_dir_all(&directory)?;
+    let fleet = demo::Fleet::start(&directory)?;
+    let pids = demo::pids(&fleet.state)?;
+    let mut times = Vec::new();
+    for _ in 0..options.runs {
+        times.push(demo::diagnose(inspector, &pids, &[])?.took.as_secs_f64());
+    }
+    rows.push(Row::new(
+        "diagnose of the demo fleet, wall",
+        "inspector diagnose",
+        median(times.into_iter()),
+        "s",
+        None,
+    ));
+    Ok(())
+}
+
+/// Piped both ways.
+fn piped(command: &mut std::process::Command) -> &mut std::process::Command {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped())
+}
