@@ -2,6 +2,7 @@
 
 mod console;
 mod interrupt;
+mod knowledge;
 mod output_file;
 mod packaging;
 
@@ -63,6 +64,7 @@ fn run(cli: Cli, console: &Console) -> anyhow::Result<Outcome> {
         Command::Schema => packaging::schema(console),
         Command::Completions { shell } => packaging::completions(shell, console),
         Command::Man { command } => packaging::man(command.as_deref(), console),
+        Command::Knowledge(command) => knowledge::run(&command, console),
         _ => anyhow::bail!("not yet"),
     }
 }
