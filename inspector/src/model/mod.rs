@@ -21,7 +21,9 @@ pub use fd::{Fd, FdKind};
 pub use frame::{Frame, FrameKind, StackEnd};
 pub use gap::Gap;
 pub use process::{Bystander, MmapLock, Process};
-pub use python::{Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread};
+pub use python::{
+    Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread, ThreadState,
+};
 pub use report::Report;
 pub use socket::{Socket, SocketFamily, SocketProtocol};
 pub use thread::{Activity, NativeStack, Registers, SavedMemory, Stability, Syscall, TaskState, Thread};

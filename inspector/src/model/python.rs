@@ -30,12 +30,29 @@ pub struct PythonRuntime {
     pub interpreters: Vec<Interpreter>,
     /// Python thread states that no thread of the process could be matched with.
     pub unmatched: Vec<PythonThread>,
+    /// Which thread each thread state belongs to: a GIL names its holder by the thread state's address.
+    #[serde(default)]
+    pub thread_states: Vec<ThreadState>,
+}
+
+/// The owner of a `PyThreadState`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadState {
+    /// Address of the `PyThreadState` in the target.
+    pub address: u64,
+    /// The host's tid.
+    pub tid: u32,
 }
 
 impl PythonRuntime {
     /// The GILs of the runtime: one before 3.12 and for shared-GIL interpreters, one an own-GIL interpreter.
     pub fn gils(&self) -> impl Iterator<Item = &Gil> {
         self.interpreters.iter().filter_map(|interpreter| interpreter.gil.as_ref())
+    }
+
+    /// The host's tid of the thread whose `PyThreadState` lies at `address`.
+    pub fn host_tid(&self, address: u64) -> Option<u32> {
+        self.thread_states.iter().find(|state| state.address == address).map(|state| state.tid)
     }
 }
 

@@ -1,7 +1,35 @@
 //! Python stacks from interpreter memory, pause-free. Nothing outside this room knows a CPython offset.
+//!
+//! [`locate`] finds `_PyRuntime` and the version, [`layout`] says where each member lies (from tables for 3.8–3.12, from
+//! the runtime's own `_Py_DebugOffsets` from 3.13 on), [`state`] walks interpreters and thread states, [`stack`] their
+//! frames, [`code`] and [`lines`] turn frames into functions and lines, [`names`] asks `threading` for names, [`gil`]
+//! reads the GILs and [`identity`] matches thread states with threads. All reads are batched: one round of
+//! `process_vm_readv` serves every thread.
+
+use thiserror::Error;
 
 use super::{frames::FrameTable, helper::protocol::ThreadRequest, memory::TargetMemory};
-use crate::model::{Gap, PythonRuntime, PythonThread};
+use crate::model::{Gap, GilSample, PythonRuntime, PythonThread};
+
+mod bytes;
+mod code;
+mod debug_offsets;
+mod dicts;
+mod elf_file;
+mod elf_image;
+mod gil;
+mod identity;
+mod layout;
+mod lines;
+mod locate;
+mod maps;
+mod names;
+mod reader;
+mod snapshot;
+mod stack;
+mod state;
+mod strings;
+mod tables;
 
 /// What was read of one Python process.
 #[derive(Debug, Default)]
@@ -12,4 +40,50 @@ pub struct PythonRead {
     pub threads: Vec<(u32, PythonThread)>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
+}
+
+/// Why a process's Python stacks could not be read at all.
+#[derive(Debug, Error)]
+pub enum PythonError {
+    /// No Python runtime in the process.
+    #[error("process {0} runs no CPython")]
+    NotPython(u32),
+    /// There is a runtime, but not one that can be read.
+    #[error("process {pid} runs a Python that is not recognised ({why}): its Python stacks are missing")]
+    NotRecognised {
+        /// The process.
+        pid: u32,
+        /// What was tried and failed, as one clause.
+        why: String,
+    },
+    /// The process is gone, or its maps may not be read.
+    #[error(
+        "cannot read the memory map of process {pid}: {source}; reading another user's process needs CAP_SYS_PTRACE"
+    )]
+    Unreadable {
+        /// The process.
+        pid: u32,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Reads the Python runtime of process `pid`: every interpreter, every thread state with its frames (interned into
+/// `frames`), names, GILs. `threads` are the threads that the kernel-only sweep saw; thread states are matched with them.
+///
+/// Never pauses the target. One broken thread costs only itself: its `partial` or a gap says so. Blocks where the
+/// target's memory blocks, so only the helper calls it.
+pub fn read(
+    memory: &dyn TargetMemory,
+    pid: u32,
+    threads: &[ThreadRequest],
+    frames: &mut FrameTable,
+) -> Result<PythonRead, PythonError> {
+    snapshot::read(memory, pid, threads, frames)
+}
+
+/// Reads each GIL of `runtime` again, in the order of [`PythonRuntime::gils`]; `None` where it never settled or could not
+/// be read. At most a few system calls a GIL. `at_ns` is left 0: the caller knows the time.
+pub fn sample_gils(memory: &dyn TargetMemory, runtime: &PythonRuntime) -> Vec<Option<GilSample>> {
+    gil::sample_all(memory, runtime)
 }
