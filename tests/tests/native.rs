@@ -207,3 +207,45 @@ fn threads_that_are_hard_to_unwind() {
     // Both stacks of the recursions reach far beyond the first read: rounds are few, not one a frame.
     assert!(calls < 60, "{calls} memory reads for {} threads", seen.len());
 }
+
+/// Every CPython that is there: blocked threads of the interpreter.
+#[test]
+fn threads_of_cpython() {
+    let home = std::env::var_os("HOME").map(PathBuf::from).expect("a home");
+    let versions = std::fs::read_dir(home.join(".pyenv/versions")).expect("pyenv's Pythons");
+    let mut tried = 0;
+    for version in versions {
+        let python = version.expect("entry").path().join("bin/python3");
+        let mut command = Command::new(&python);
+        let Ok(output) =
+            Command::new(&python).arg("-c").arg("import sys; print(sys.version_info >= (3, 8))").output()
+        else {
+            continue;
+        };
+        if !output.stdout.starts_with(b"True") {
+            continue;
+        }
+        let mut names = BTreeMap::new();
+        command.arg(fixtures().join("python_blocked.py"));
+        let target = Target::start(command, |line| {
+            let (tid, name) = line.split_once(' ').expect("tid and name");
+            names.insert(tid.parse::<u32>().expect("tid"), name.to_owned());
+        });
+        target.stop();
+        let seen = gdb(target.pid());
+        let (ours, calls) = inspector(target.pid(), &seen, &WalkOptions::default());
+        let python = python.display();
+        assert_same(&seen, &ours, |tid| format!("{python} {:?}", names.get(&tid)));
+        for (tid, name) in &names {
+            let evals = ours[tid]
+                .0
+                .iter()
+                .filter(|frame| frame.function.starts_with("_PyEval_EvalFrameDefault"))
+                .count();
+            assert!(evals > 0, "{python} {name} {:#?}", ours[tid].0);
+        }
+        assert!(calls < 12, "{python}: {calls} memory reads for {} threads", seen.len());
+        tried += 1;
+    }
+    assert!(tried > 0, "no CPython 3.8 or later below ~/.pyenv/versions");
+}

@@ -1,5 +1,7 @@
 //! From a raw wait (system call, arguments, saved memory, descriptors, frames) to what the thread waits on. Pure.
 
+pub mod stacks;
+
 use crate::model::{Capture, Frame, StackEnd, Wait};
 
 /// What was made of one thread.

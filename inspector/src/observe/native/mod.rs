@@ -8,6 +8,7 @@ mod arch;
 mod expression;
 mod file;
 mod image;
+pub mod kernel;
 mod maps;
 mod modules;
 mod row;
