@@ -130,8 +130,8 @@ fn inspector(
 /// The same function: glibc has several names for one address, and gdb prefers the internal ones.
 fn same_name(ours: &str, gdbs: &str) -> bool {
     let plain = |name: &str| {
-        let name = name.split(['@', '(']).next().unwrap_or_default();
-        let name = name.trim_start_matches("__GI_").trim_start_matches('_');
+        let name = name.split(['@', '(', '.']).next().unwrap_or_default();
+        let name = name.trim_start_matches("__GI_").trim_start_matches('_').trim_start_matches("libc_");
         name.trim_end_matches("64").trim_end_matches("_impl").trim_start_matches("vdso_").to_owned()
     };
     // A stripped libc names its static functions nowhere but in debug information.

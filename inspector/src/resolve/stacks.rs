@@ -71,7 +71,11 @@ pub fn merge(process: &Process, thread: &Thread) -> Vec<Frame> {
                 merged.push(frame.clone());
             }
             after_last_eval = Some(merged.len());
-        } else if !(has_python && interpreter.is_some() && is_glue(frame) && frame.module.as_deref() == interpreter) {
+        } else if !(has_python
+            && interpreter.is_some()
+            && is_glue(frame)
+            && frame.module.as_deref() == interpreter)
+        {
             merged.push(frame.clone());
         }
     }
@@ -95,9 +99,11 @@ impl Python<'_> {
         if self.frames.is_empty() {
             return false;
         }
-        let count = self.frames.iter().position(|frame| frame.entry).map_or(self.frames.len(), |index| index + 1);
+        let count =
+            self.frames.iter().position(|frame| frame.entry).map_or(self.frames.len(), |index| index + 1);
         let (taken, left) = self.frames.split_at(count);
-        merged.extend(taken.iter().filter_map(|frame| self.process.frames.get(frame.frame as usize).cloned()));
+        merged
+            .extend(taken.iter().filter_map(|frame| self.process.frames.get(frame.frame as usize).cloned()));
         self.frames = left;
         true
     }
@@ -128,7 +134,14 @@ mod tests {
     const LIBC: &str = "/usr/lib/libc.so.6";
 
     fn frame(kind: FrameKind, function: &str, module: Option<&str>) -> Frame {
-        Frame { kind, function: function.into(), file: None, line: None, module: module.map(Into::into), address: None }
+        Frame {
+            kind,
+            function: function.into(),
+            file: None,
+            line: None,
+            module: module.map(Into::into),
+            address: None,
+        }
     }
 
     /// A thread from words: `k:` kernel, `c:` libc, `p:` libpython; Python frames with `!` are entries.
@@ -220,7 +233,10 @@ mod tests {
             "_bootstrap",
             "thread_run",
         ];
-        assert_eq!(merged(&stack, &["inner", "key!", "sort", "run", "_bootstrap!"], StackEnd::Complete), expected);
+        assert_eq!(
+            merged(&stack, &["inner", "key!", "sort", "run", "_bootstrap!"], StackEnd::Complete),
+            expected
+        );
     }
 
     #[test]
@@ -247,7 +263,11 @@ mod tests {
     fn a_loop_without_python_frames_stays() {
         let stack = ["p:_PyEval_EvalFrameDefault", "p:_PyFunction_Vectorcall", "p:_PyEval_EvalFrameDefault"];
         assert_eq!(merged(&stack, &["a!"], StackEnd::Complete), ["a", "_PyEval_EvalFrameDefault"]);
-        assert_eq!(merged(&stack, &[], StackEnd::Complete).len(), 3, "nothing is hidden where Python was not read");
+        assert_eq!(
+            merged(&stack, &[], StackEnd::Complete).len(),
+            3,
+            "nothing is hidden where Python was not read"
+        );
     }
 
     #[test]
