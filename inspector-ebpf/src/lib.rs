@@ -1,2 +1,19 @@
+//! The records that inspector's eBPF programs write and its userspace reads, and their decoding.
+//!
+//! Everything here is pure, runs on both sides, and is tested on the host. The programs themselves are the binary of
+//! this crate (feature `programs`), built for `bpfel-unknown-none` by `cargo xtask build-ebpf`.
 #![no_std]
-//! Records that both sides share.
+
+mod offsets;
+mod task;
+
+pub use offsets::{MISSING, Offsets};
+pub use task::{
+    DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead,
+    TaskRecord, TaskView, decode,
+};
+
+/// Value in the map of wanted processes: every thread of the process.
+pub const WANT_ALL: u32 = 1;
+/// Value in the map of wanted processes: only the thread that reads the iterator (to calibrate the scheduler clock).
+pub const WANT_READER: u32 = 2;

@@ -1,5 +1,18 @@
 //! The task snapshot: what the kernel knows of each thread, in one walk, touching no user memory.
 
+mod bpf;
+mod btf;
+mod clock;
+mod ebpf;
+mod error;
+mod offsets;
+mod record;
+mod restart;
+mod source;
+
+pub use error::TasksError;
+pub use source::{Opened, TaskSource, open};
+
 use crate::model::{MmapLock, Registers, Syscall, TaskState};
 
 /// One walk over the wanted processes' threads.

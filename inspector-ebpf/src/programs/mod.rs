@@ -1,0 +1,4 @@
+//! The programs and what they share.
+
+mod kernel;
+mod tasks;

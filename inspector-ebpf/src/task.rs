@@ -1,0 +1,175 @@
+//! One thread, as the kernel-only walk writes it.
+
+use core::fmt;
+
+use bytemuck::{Pod, Zeroable};
+
+/// Version of the record; both sides are built from one source, so another one is a damaged or foreign stream.
+pub const RECORD_VERSION: u32 = 1;
+/// Most kernel frames of one thread.
+pub const FRAMES: usize = 64;
+
+/// In [`TaskHead::present`]: the user registers and the system call are valid.
+pub const HAS_REGISTERS: u32 = 1;
+/// In [`TaskHead::present`]: `ns_pid` is valid.
+pub const HAS_NS_PID: u32 = 1 << 1;
+/// In [`TaskHead::present`]: `mmap_lock_count` is valid.
+pub const HAS_MM: u32 = 1 << 2;
+/// In [`TaskHead::present`]: the kernel stack was read (it may be empty).
+pub const HAS_KERNEL_STACK: u32 = 1 << 3;
+/// In [`TaskHead::present`]: the thread is in a 32-bit system call, whose number is of another table.
+pub const IS_COMPAT: u32 = 1 << 4;
+
+/// The fixed part of a record; kernel frames follow it, innermost first, eight bytes each.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct TaskHead {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Bytes of the whole record, frames included.
+    pub length: u32,
+    /// Which of the optional parts are valid.
+    pub present: u32,
+    /// `tgid` in the initial PID namespace.
+    pub tgid: u32,
+    /// `pid` (the tid) in the initial PID namespace.
+    pub pid: u32,
+    /// The tid in the deepest PID namespace that the thread lives in.
+    pub ns_pid: u32,
+    /// `__state`.
+    pub state: u32,
+    /// `exit_state`.
+    pub exit_state: u32,
+    /// `flags` (`PF_*`).
+    pub flags: u32,
+    /// `on_cpu`.
+    pub on_cpu: u32,
+    /// Scheduling policy (`SCHED_*`).
+    pub policy: u32,
+    /// System call number, negative outside one.
+    pub syscall: i32,
+    /// `CLOCK_MONOTONIC` when the record was written, nanoseconds.
+    pub at_ns: u64,
+    /// `jobctl`.
+    pub jobctl: u64,
+    /// `comm`, NUL-terminated.
+    pub comm: [u8; 16],
+    /// The six system call arguments.
+    pub arguments: [u64; 6],
+    /// User instruction pointer.
+    pub pc: u64,
+    /// User stack pointer.
+    pub sp: u64,
+    /// User frame pointer.
+    pub fp: u64,
+    /// User link register, 0 on x86-64.
+    pub lr: u64,
+    /// Thread pointer, 0 where not known.
+    pub thread_pointer: u64,
+    /// Times switched in.
+    pub pcount: u64,
+    /// When it was last switched in, nanoseconds of the scheduler's clock; 0 where not known.
+    pub last_arrival: u64,
+    /// CPU time so far, nanoseconds.
+    pub sum_exec: u64,
+    /// CPU time when it was last switched in, nanoseconds.
+    pub prev_sum_exec: u64,
+    /// Voluntary switches.
+    pub nvcsw: u64,
+    /// Involuntary switches.
+    pub nivcsw: u64,
+    /// `restart_block.fn`.
+    pub restart_fn: u64,
+    /// `mm->mmap_lock.count`.
+    pub mmap_lock_count: u64,
+}
+
+/// A record with room for every frame: the programs' scratch space.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct TaskRecord {
+    /// The fixed part.
+    pub head: TaskHead,
+    /// Kernel frames, innermost first; only `head.length` bytes of the record are written.
+    pub kernel: [u64; FRAMES],
+}
+
+/// One decoded record.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskView<'a> {
+    /// The fixed part.
+    pub head: TaskHead,
+    kernel: &'a [u8],
+}
+
+impl<'a> TaskView<'a> {
+    /// Kernel frames, innermost first.
+    pub fn kernel(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.kernel.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+    }
+}
+
+/// A stream that is not what the programs write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The stream ends inside a record.
+    Truncated {
+        /// Bytes left.
+        left: usize,
+    },
+    /// Another version than [`RECORD_VERSION`].
+    Version {
+        /// The record's.
+        found: u32,
+    },
+    /// A length that no record can have.
+    Length {
+        /// The record's.
+        found: u32,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { left } => write!(formatter, "the stream ends inside a record ({left} bytes left)"),
+            Self::Version { found } => {
+                write!(formatter, "record version {found}, but this build reads version {RECORD_VERSION}")
+            }
+            Self::Length { found } => write!(formatter, "no record is {found} bytes long"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// Takes the records of a stream apart.
+pub fn decode(stream: &[u8]) -> impl Iterator<Item = Result<TaskView<'_>, DecodeError>> {
+    let mut rest = stream;
+    core::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let item = decode_one(rest);
+        // After an error nothing tells where the next record begins.
+        rest = item.as_ref().map_or(&[], |(_, after)| *after);
+        Some(item.map(|(view, _)| view))
+    })
+}
+
+fn decode_one(stream: &[u8]) -> Result<(TaskView<'_>, &[u8]), DecodeError> {
+    let truncated = DecodeError::Truncated { left: stream.len() };
+    let head = stream.get(..size_of::<TaskHead>()).ok_or(truncated)?;
+    let head: TaskHead = bytemuck::pod_read_unaligned(head);
+    if head.version != RECORD_VERSION {
+        return Err(DecodeError::Version { found: head.version });
+    }
+    let length = head.length as usize;
+    let frames = length.checked_sub(size_of::<TaskHead>()).filter(|bytes| bytes % 8 == 0 && bytes / 8 <= FRAMES);
+    if frames.is_none() {
+        return Err(DecodeError::Length { found: head.length });
+    }
+    let (record, rest) = stream.split_at_checked(length).ok_or(truncated)?;
+    let kernel = record.get(size_of::<TaskHead>()..).ok_or(truncated)?;
+    Ok((TaskView { head, kernel }, rest))
+}

@@ -1,0 +1,140 @@
+//! The eBPF tier: loads the walk once, then reads it for each sweep.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use aya::{
+    Btf as AyaBtf, Ebpf, EbpfLoader, Endianness,
+    maps::{HashMap, MapData},
+    programs::Iter,
+};
+use inspector_ebpf::{WANT_ALL, WANT_READER};
+
+use super::{TasksError, bpf, btf::Btf, offsets};
+
+/// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
+
+/// Most bytes of one sweep: a bound on what a host of very many threads makes us hold (about 400 000 deep stacks).
+const MAX_SWEEP: usize = 256 << 20;
+/// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
+const CHUNK: usize = 32 << 10;
+
+/// The loaded walk.
+#[derive(Debug)]
+pub(super) struct Walk {
+    link: OwnedFd,
+    wanted: HashMap<MapData, u32, u32>,
+    watched: BTreeSet<u32>,
+    /// Holds the programs and maps.
+    _ebpf: Ebpf,
+    buffer: Vec<u8>,
+    /// What this kernel's types switch off, one clause each.
+    pub(super) without: Vec<&'static str>,
+    /// Whether the off-CPU times can be trusted: all their members exist.
+    pub(super) times: bool,
+}
+
+impl Walk {
+    /// Looks the members up, loads the programs and attaches the walk.
+    pub(super) fn open() -> Result<Self, TasksError> {
+        let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
+        let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
+        let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
+        drop(types);
+        let target = AyaBtf::parse(&target, Endianness::Little).map_err(|why| TasksError::Load(why.to_string()))?;
+
+        let mut ebpf = EbpfLoader::new()
+            .btf(None)
+            .override_global("OFFSETS", resolved.offsets.words(), true)
+            .load(OBJECT)
+            .map_err(|why| load_error(&why))?;
+        let wanted = ebpf.take_map("WANTED").ok_or_else(|| TasksError::Object("has no map WANTED".into()))?;
+        let wanted = HashMap::try_from(wanted).map_err(|why| TasksError::Object(why.to_string()))?;
+        let program = ebpf.program_mut("tasks").ok_or_else(|| TasksError::Object("has no program tasks".into()))?;
+        let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
+        program.load("task", &target).map_err(|why| load_error(&why))?;
+        let fd = program.fd().map_err(|why| load_error(&why))?;
+        let link = bpf::link(fd.as_fd(), None).map_err(TasksError::Attach)?;
+        let found = &resolved.offsets;
+        let times = ![found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy]
+            .contains(&inspector_ebpf::MISSING);
+        let without = resolved.without;
+        let mut walk =
+            Self { link, wanted, watched: BTreeSet::new(), _ebpf: ebpf, buffer: Vec::new(), without, times };
+        walk.wanted.insert(std::process::id(), WANT_READER, 0).map_err(|why| TasksError::Filter(why.to_string()))?;
+        Ok(walk)
+    }
+
+    /// Replaces the set of wanted processes.
+    pub(super) fn watch(&mut self, pids: &[u32]) -> Result<(), TasksError> {
+        let own = std::process::id();
+        let next: BTreeSet<u32> = pids.iter().copied().collect();
+        for &pid in self.watched.difference(&next) {
+            let result = if pid == own {
+                self.wanted.insert(pid, WANT_READER, 0)
+            } else {
+                self.wanted.remove(&pid)
+            };
+            result.map_err(|why| TasksError::Filter(why.to_string()))?;
+        }
+        for &pid in next.difference(&self.watched) {
+            self.wanted.insert(pid, WANT_ALL, 0).map_err(|why| TasksError::Filter(why.to_string()))?;
+        }
+        self.watched = next;
+        Ok(())
+    }
+
+    /// Whether the process was asked for (inspector's own thread is walked anyway, to calibrate the clock).
+    pub(super) fn watches(&self, pid: u32) -> bool {
+        self.watched.contains(&pid)
+    }
+
+    /// Walks once; the records.
+    pub(super) fn read(&mut self) -> Result<&[u8], TasksError> {
+        let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
+        self.buffer.clear();
+        read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
+        Ok(&self.buffer)
+    }
+}
+
+/// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.
+pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> io::Result<()> {
+    loop {
+        let filled = buffer.len();
+        if filled > most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes of records")));
+        }
+        buffer.resize(filled + CHUNK, 0);
+        let room = buffer.get_mut(filled..).unwrap_or_default();
+        let result = rustix::io::read(iterator, room);
+        buffer.truncate(filled + result.unwrap_or(0));
+        match result {
+            Ok(0) => return Ok(()),
+            // After a million threads without a record the kernel pauses the walk.
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
+    }
+}
+
+/// The whole chain of reasons in one line: aya's own sentence rarely holds the error number.
+fn load_error(why: &dyn std::error::Error) -> TasksError {
+    let mut text = why.to_string();
+    let mut source = why.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    // The verifier's log can follow, and is long; its end says what it refuses.
+    let line = text.lines().next().unwrap_or_default();
+    let last = text.lines().rev().map(str::trim).find(|last| !last.is_empty() && !last.starts_with("processed"));
+    TasksError::Load(last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")))
+}

@@ -1,0 +1,39 @@
+//! Why a task snapshot could not be taken.
+
+use std::io;
+
+/// A failure of the task snapshot: each says what failed, why and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TasksError {
+    /// The kernel's type information could not be read.
+    #[error("cannot read the kernel's types at /sys/kernel/btf/vmlinux: {0}; a kernel built with CONFIG_DEBUG_INFO_BTF has them")]
+    Btf(#[source] io::Error),
+    /// The kernel's types lack what the walk cannot do without.
+    #[error("the kernel's types do not describe task_struct, its pid and its tgid")]
+    Members,
+    /// The kernel is too old for task iterators, or built without them.
+    #[error("this kernel has no task iterator for eBPF (5.8 and later have)")]
+    NoIterator,
+    /// The embedded object is not what this build expects.
+    #[error("the embedded eBPF object is damaged: it {0}; rebuild it with `cargo xtask build-ebpf`")]
+    Object(String),
+    /// The kernel refused a map or a program.
+    #[error("the kernel refused the task iterator: {0}; it needs root, or CAP_BPF and CAP_PERFMON, and kernel 5.15")]
+    Load(String),
+    /// The kernel refused the link.
+    #[error("cannot attach the task iterator: {0}")]
+    Attach(#[source] io::Error),
+    /// The set of wanted processes could not be changed.
+    #[error("cannot change the set of watched processes: {0}")]
+    Filter(String),
+    /// A walk failed.
+    #[error("cannot walk the tasks: {0}")]
+    Read(#[source] io::Error),
+    /// A walk returned something else than records.
+    #[error("the task iterator returned damaged data: {0}")]
+    Decode(#[from] inspector_ebpf::DecodeError),
+    /// inspector's PID namespace is not the host's.
+    #[error("inspector runs in a PID namespace of its own, whose ids the kernel's walk does not know; give it the host's (hostPID: true, --pid=host)")]
+    PidNamespace,
+}
