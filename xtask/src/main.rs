@@ -1,6 +1,7 @@
 //! inspector's own commands: `cargo xtask demo`, `cargo xtask test`, and what they are made of.
 
 mod bench;
+mod build_ebpf;
 mod demo;
 mod interrupt;
 mod process;
@@ -22,6 +23,8 @@ enum Command {
     Demo(demo::Options),
     /// Measure inspector beside py-spy and pystack on one target
     Bench(bench::Options),
+    /// Make the embedded eBPF object from its sources, or check that it comes from them
+    BuildEbpf(build_ebpf::Options),
     /// Run what CI runs: formatting, lints, licences, unit and end-to-end tests
     Test(test::Options),
     /// Work with fleets
@@ -40,6 +43,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Demo(options) => demo::demo(&options),
         Command::Bench(options) => bench::bench(&options),
+        Command::BuildEbpf(options) => build_ebpf::run(&options),
         Command::Test(options) => test::tests(&options),
         Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }
