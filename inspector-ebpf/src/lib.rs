@@ -9,8 +9,8 @@ mod task;
 
 pub use offsets::{MISSING, Offsets};
 pub use task::{
-    DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead,
-    TaskRecord, TaskView, decode,
+    DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION,
+    TaskHead, TaskRecord, TaskView, decode,
 };
 
 /// Value in the map of wanted processes: every thread of the process.

@@ -105,7 +105,9 @@ pub struct TaskView<'a> {
 impl<'a> TaskView<'a> {
     /// Kernel frames, innermost first.
     pub fn kernel(&self) -> impl Iterator<Item = u64> + use<'a> {
-        self.kernel.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+        self.kernel
+            .chunks_exact(8)
+            .map(|bytes| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 }
 
@@ -132,7 +134,9 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { left } => write!(formatter, "the stream ends inside a record ({left} bytes left)"),
+            Self::Truncated { left } => {
+                write!(formatter, "the stream ends inside a record ({left} bytes left)")
+            }
             Self::Version { found } => {
                 write!(formatter, "record version {found}, but this build reads version {RECORD_VERSION}")
             }
@@ -165,7 +169,8 @@ fn decode_one(stream: &[u8]) -> Result<(TaskView<'_>, &[u8]), DecodeError> {
         return Err(DecodeError::Version { found: head.version });
     }
     let length = head.length as usize;
-    let frames = length.checked_sub(size_of::<TaskHead>()).filter(|bytes| bytes % 8 == 0 && bytes / 8 <= FRAMES);
+    let frames =
+        length.checked_sub(size_of::<TaskHead>()).filter(|bytes| bytes % 8 == 0 && bytes / 8 <= FRAMES);
     if frames.is_none() {
         return Err(DecodeError::Length { found: head.length });
     }

@@ -72,9 +72,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let object = root.join(OBJECT);
     fs::create_dir_all(object.parent().context("the object has a folder")?)?;
     fs::copy(&built, &object).with_context(|| format!("cannot write {}", object.display()))?;
-    let record =
-        Record { object_sha256: sha256(&fs::read(&object)?), sources_sha256: sources_digest(&root)?, toolchain };
-    let text = format!("# Made by `cargo xtask build-ebpf`, which also checks it (--check).\n{}", toml::to_string(&record)?);
+    let record = Record {
+        object_sha256: sha256(&fs::read(&object)?),
+        sources_sha256: sources_digest(&root)?,
+        toolchain,
+    };
+    let text = format!(
+        "# Made by `cargo xtask build-ebpf`, which also checks it (--check).\n{}",
+        toml::to_string(&record)?
+    );
     fs::write(root.join(RECORD), text)?;
     println!("{OBJECT}: {} bytes, sha256 {}", fs::metadata(&object)?.len(), record.object_sha256);
     Ok(())
@@ -96,11 +102,16 @@ fn check(root: &Path) -> anyhow::Result<()> {
     let toolchain = toolchain(root)?;
     let built = fs::read(build(root, &root.join("target/ebpf"))?)?;
     if toolchain != record.toolchain {
-        println!("{OBJECT} comes from these sources; its bytes were not compared, since the toolchain differs:");
+        println!(
+            "{OBJECT} comes from these sources; its bytes were not compared, since the toolchain differs:"
+        );
         println!("  recorded: {:?}\n  here:     {toolchain:?}", record.toolchain);
         return Ok(());
     }
-    ensure!(built == committed, "the same sources and toolchain give other bytes than the committed {OBJECT}");
+    ensure!(
+        built == committed,
+        "the same sources and toolchain give other bytes than the committed {OBJECT}"
+    );
     println!("{OBJECT} comes from these sources, byte for byte");
     Ok(())
 }
@@ -180,7 +191,10 @@ fn toolchain(root: &Path) -> anyhow::Result<Toolchain> {
         let aya_ebpf = locked_version(root, "aya-ebpf")?;
         return Ok(Toolchain { rustc, llvm, bpf_linker, aya_ebpf });
     }
-    bail!("building the eBPF object needs what is not here (nothing was installed):\n  - {}", missing.join("\n  - "))
+    bail!(
+        "building the eBPF object needs what is not here (nothing was installed):\n  - {}",
+        missing.join("\n  - ")
+    )
 }
 
 fn has_library_sources() -> bool {

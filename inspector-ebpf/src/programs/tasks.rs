@@ -5,16 +5,16 @@ use core::ffi::c_void;
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, seq_file},
     helpers::{
-        bpf_get_current_pid_tgid, bpf_get_task_stack, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_kernel_buf,
-        bpf_seq_write, bpf_task_pt_regs,
+        bpf_get_current_pid_tgid, bpf_get_task_stack, bpf_ktime_get_ns, bpf_probe_read_kernel,
+        bpf_probe_read_kernel_buf, bpf_seq_write, bpf_task_pt_regs,
     },
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
 use bytemuck::Zeroable;
 use inspector_ebpf::{
-    FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead, TaskRecord,
-    WANT_READER,
+    FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead,
+    TaskRecord, WANT_READER,
 };
 
 use super::kernel::{IteratorContext, member, offset};
@@ -72,8 +72,12 @@ unsafe fn record(seq: *mut seq_file, task: *const c_void) -> Option<()> {
         }
         let mut length = size_of::<TaskHead>();
         if head.exit_state == 0 {
-            let bytes =
-                bpf_get_task_stack(task.cast_mut().cast(), (&raw mut (*record).kernel).cast(), (FRAMES * 8) as u32, 0);
+            let bytes = bpf_get_task_stack(
+                task.cast_mut().cast(),
+                (&raw mut (*record).kernel).cast(),
+                (FRAMES * 8) as u32,
+                0,
+            );
             if (0..=(FRAMES * 8) as i64).contains(&bytes) {
                 head.present |= HAS_KERNEL_STACK;
                 length += bytes as usize;

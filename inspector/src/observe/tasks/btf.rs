@@ -190,8 +190,10 @@ impl Btf {
         }
         (0..entry.count).find_map(|index| {
             let at = entry.body + index * 12;
-            let (member, of, bits) = (word(&self.data, at)?, word(&self.data, at + 4)?, word(&self.data, at + 8)?);
-            let (bit_field, bits) = if entry.kind_flag { (bits >> 24 != 0, bits & 0xff_ffff) } else { (false, bits) };
+            let (member, of, bits) =
+                (word(&self.data, at)?, word(&self.data, at + 4)?, word(&self.data, at + 8)?);
+            let (bit_field, bits) =
+                if entry.kind_flag { (bits >> 24 != 0, bits & 0xff_ffff) } else { (false, bits) };
             let here = Member { offset: bits / 8, of: TypeId(of) };
             if member == 0 {
                 let inner = self.direct_member(here.of, name, depth + 1)?;

@@ -80,6 +80,10 @@ mod tests {
         assert_eq!(clock.monotonic(5_000), Some(11_040));
         clock.own_arrival(20_000, 0, 0);
         clock.own_arrival(20_000, 9_000, 1);
-        assert_eq!(clock.monotonic(5_000), Some(11_040), "neither an unknown arrival nor a looser bound counts");
+        assert_eq!(
+            clock.monotonic(5_000),
+            Some(11_040),
+            "neither an unknown arrival nor a looser bound counts"
+        );
     }
 }

@@ -45,7 +45,8 @@ impl Walk {
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
         drop(types);
-        let target = AyaBtf::parse(&target, Endianness::Little).map_err(|why| TasksError::Load(why.to_string()))?;
+        let target =
+            AyaBtf::parse(&target, Endianness::Little).map_err(|why| TasksError::Load(why.to_string()))?;
 
         let mut ebpf = EbpfLoader::new()
             .btf(None)
@@ -54,7 +55,8 @@ impl Walk {
             .map_err(|why| load_error(&why))?;
         let wanted = ebpf.take_map("WANTED").ok_or_else(|| TasksError::Object("has no map WANTED".into()))?;
         let wanted = HashMap::try_from(wanted).map_err(|why| TasksError::Object(why.to_string()))?;
-        let program = ebpf.program_mut("tasks").ok_or_else(|| TasksError::Object("has no program tasks".into()))?;
+        let program =
+            ebpf.program_mut("tasks").ok_or_else(|| TasksError::Object("has no program tasks".into()))?;
         let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
         program.load("task", &target).map_err(|why| load_error(&why))?;
         let fd = program.fd().map_err(|why| load_error(&why))?;
@@ -65,7 +67,9 @@ impl Walk {
         let without = resolved.without;
         let mut walk =
             Self { link, wanted, watched: BTreeSet::new(), _ebpf: ebpf, buffer: Vec::new(), without, times };
-        walk.wanted.insert(std::process::id(), WANT_READER, 0).map_err(|why| TasksError::Filter(why.to_string()))?;
+        walk.wanted
+            .insert(std::process::id(), WANT_READER, 0)
+            .map_err(|why| TasksError::Filter(why.to_string()))?;
         Ok(walk)
     }
 
@@ -74,11 +78,8 @@ impl Walk {
         let own = std::process::id();
         let next: BTreeSet<u32> = pids.iter().copied().collect();
         for &pid in self.watched.difference(&next) {
-            let result = if pid == own {
-                self.wanted.insert(pid, WANT_READER, 0)
-            } else {
-                self.wanted.remove(&pid)
-            };
+            let result =
+                if pid == own { self.wanted.insert(pid, WANT_READER, 0) } else { self.wanted.remove(&pid) };
             result.map_err(|why| TasksError::Filter(why.to_string()))?;
         }
         for &pid in next.difference(&self.watched) {
@@ -107,7 +108,10 @@ pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) ->
     loop {
         let filled = buffer.len();
         if filled > most {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} bytes of records")));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("more than {most} bytes of records"),
+            ));
         }
         buffer.resize(filled + CHUNK, 0);
         let room = buffer.get_mut(filled..).unwrap_or_default();
@@ -135,6 +139,9 @@ fn load_error(why: &dyn std::error::Error) -> TasksError {
     }
     // The verifier's log can follow, and is long; its end says what it refuses.
     let line = text.lines().next().unwrap_or_default();
-    let last = text.lines().rev().map(str::trim).find(|last| !last.is_empty() && !last.starts_with("processed"));
-    TasksError::Load(last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")))
+    let last =
+        text.lines().rev().map(str::trim).find(|last| !last.is_empty() && !last.starts_with("processed"));
+    TasksError::Load(
+        last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")),
+    )
 }

@@ -7,7 +7,9 @@ use std::io;
 #[non_exhaustive]
 pub enum TasksError {
     /// The kernel's type information could not be read.
-    #[error("cannot read the kernel's types at /sys/kernel/btf/vmlinux: {0}; a kernel built with CONFIG_DEBUG_INFO_BTF has them")]
+    #[error(
+        "cannot read the kernel's types at /sys/kernel/btf/vmlinux: {0}; a kernel built with CONFIG_DEBUG_INFO_BTF has them"
+    )]
     Btf(#[source] io::Error),
     /// The kernel's types lack what the walk cannot do without.
     #[error("the kernel's types do not describe task_struct, its pid and its tgid")]
@@ -19,7 +21,9 @@ pub enum TasksError {
     #[error("the embedded eBPF object is damaged: it {0}; rebuild it with `cargo xtask build-ebpf`")]
     Object(String),
     /// The kernel refused a map or a program.
-    #[error("the kernel refused the task iterator: {0}; it needs root, or CAP_BPF and CAP_PERFMON, and kernel 5.15")]
+    #[error(
+        "the kernel refused the task iterator: {0}; it needs root, or CAP_BPF and CAP_PERFMON, and kernel 5.15"
+    )]
     Load(String),
     /// The kernel refused the link.
     #[error("cannot attach the task iterator: {0}")]
@@ -34,6 +38,8 @@ pub enum TasksError {
     #[error("the task iterator returned damaged data: {0}")]
     Decode(#[from] inspector_ebpf::DecodeError),
     /// inspector's PID namespace is not the host's.
-    #[error("inspector runs in a PID namespace of its own, whose ids the kernel's walk does not know; give it the host's (hostPID: true, --pid=host)")]
+    #[error(
+        "inspector runs in a PID namespace of its own, whose ids the kernel's walk does not know; give it the host's (hostPID: true, --pid=host)"
+    )]
     PidNamespace,
 }

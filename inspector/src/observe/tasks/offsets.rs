@@ -42,7 +42,8 @@ pub(super) fn resolve(btf: &Btf) -> Option<Resolved> {
     found.sum_exec = in_task("se.sum_exec_runtime");
     found.prev_sum_exec = in_task("se.prev_sum_exec_runtime");
     if [found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy].contains(&MISSING) {
-        without.push("no off-CPU times (task_struct lacks sched_info.last_arrival or se.prev_sum_exec_runtime)");
+        without
+            .push("no off-CPU times (task_struct lacks sched_info.last_arrival or se.prev_sum_exec_runtime)");
     }
     found.restart_fn = in_task("restart_block.fn");
     // x86-64; arm64.

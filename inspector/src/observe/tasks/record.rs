@@ -135,7 +135,7 @@ mod tests {
             (0x1, 0, 'S'),
             (0x2001, 0, 'S'), // freezable
             (0x2, 0, 'D'),
-            (0x102, 0, 'D'), // killable
+            (0x102, 0, 'D'),  // killable
             (0x8000, 0, 'D'), // frozen
             (0x4, 0, 'T'),
             (0x104, 0, 'T'),

@@ -33,7 +33,11 @@ pub fn open(pids: &[u32], most: Tier) -> Result<Opened, TasksError> {
     let _ = most;
     let mut walk = Walk::open()?;
     walk.watch(pids)?;
-    let gaps = walk.without.iter().map(|without| Gap::host("tasks", format!("this kernel gives {without}"))).collect();
+    let gaps = walk
+        .without
+        .iter()
+        .map(|without| Gap::host("tasks", format!("this kernel gives {without}")))
+        .collect();
     let source = TaskSource { walk, clock: Calibration::default(), restart: RestartNames::default() };
     Ok(Opened { source, tier: Tier::Ebpf, gaps })
 }

@@ -1,0 +1,41 @@
+//! CPython's global interpreter lock: a wait on the condition variable inside its `_gil_runtime_state`.
+
+use super::Futex;
+use crate::model::{Gil, Owner, Wait, WaitKind};
+
+pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
+    let runtime = futex.blocked.process.python.as_ref()?;
+    let gil = runtime
+        .gils()
+        .find(|gil| gil.cond.is_some_and(|(start, end)| (start..end).contains(&futex.word)))
+        .or_else(|| by_frames(futex))?;
+    let holder = gil.first().filter(|sample| sample.locked).and_then(|sample| sample.holder);
+    let thread = holder.and_then(|tid| futex.blocked.process.thread(tid));
+    let owners: Vec<Owner> = thread
+        .map(|thread| {
+            futex.owner(futex.blocked.process.pid, thread, format!("holder of the GIL at {:#x}", gil.address))
+        })
+        .into_iter()
+        .collect();
+    let by = match thread {
+        Some(thread) => format!(" held by {} (tid {})", thread.name(), thread.tid),
+        None => String::new(),
+    };
+    Some(Wait {
+        kind: WaitKind::Gil,
+        text: format!("GIL {:#x}{by}", gil.address),
+        address: Some(gil.address),
+        owners,
+        ..Wait::default()
+    })
+}
+
+/// `take_gil` on the native stack, in a process with one GIL: the condition variable's place was not known.
+fn by_frames<'a>(futex: &Futex<'a>) -> Option<&'a Gil> {
+    if !futex.blocked.native_above_python().any(|frame| frame.function == "take_gil") {
+        return None;
+    }
+    let mut gils = futex.blocked.process.python.as_ref()?.gils();
+    let only = gils.next()?;
+    gils.next().is_none().then_some(only)
+}

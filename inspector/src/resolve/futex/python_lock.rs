@@ -1,0 +1,138 @@
+//! Locks of Python: `threading.Lock` and all that is built on it.
+//!
+//! Up to 3.12 (3.13.0 for `threading.Lock`) the lock is a `sem_t` on the heap. From 3.13 on the waiter parks: the word
+//! lies in a `struct wait_entry` on the waiter's own stack, and the eight bytes before it hold the address of the lock
+//! (`Python/parking_lot.c`). Neither records an owner. *Which* call waits is told by the Python frames.
+
+use super::{Futex, semaphore};
+use crate::model::{Frame, Wait, WaitKind};
+
+/// Farthest that a `wait_entry` lies above the stack pointer: the frames of the futex call between them.
+const STACK_REACH: u64 = 16 * 1024;
+
+pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
+    let blocked = &futex.blocked;
+    blocked.process.python.as_ref()?;
+    let parked = parked_on(futex);
+    let through_lock = blocked.native_above_python().any(|frame| is_lock_function(&frame.function));
+    let has_python = blocked.python().next().is_some();
+    // Without a native stack the object's shape and a Python frame must do.
+    let guessed = !blocked.has_native() && has_python && (parked.is_some() || semaphore::shape(futex));
+    if !through_lock && !guessed {
+        return None;
+    }
+    let frames: Vec<&Frame> = blocked.python().take(4).collect();
+    let call = call_name(&frames).or_else(|| by_native(futex)).unwrap_or("Lock.acquire");
+    let address = parked.unwrap_or(futex.word);
+    Some(Wait {
+        kind: WaitKind::PythonLock,
+        text: format!("{call}, lock {address:#x}, which records no owner"),
+        address: Some(address),
+        flavour: Some(call.to_owned()),
+        ..Wait::default()
+    })
+}
+
+/// The lock that a parked thread waits for.
+fn parked_on(futex: &Futex<'_>) -> Option<u64> {
+    let release = futex.blocked.process.python.as_ref()?.release;
+    let sp = futex.blocked.thread.registers?.sp;
+    let above = futex.word.checked_sub(sp)?;
+    let address = futex.at_u64(-8).filter(|&address| address >= 4096)?;
+    (release >= (3, 13) && above < STACK_REACH).then_some(address)
+}
+
+/// CPython's lock functions (`Python/thread_pthread.h`, `Python/lock.c`, `Python/parking_lot.c`,
+/// `Modules/_threadmodule.c`).
+fn is_lock_function(name: &str) -> bool {
+    matches!(
+        name,
+        "PyThread_acquire_lock"
+            | "PyThread_acquire_lock_timed"
+            | "PyThread_acquire_lock_timed_with_retries"
+            | "acquire_timed"
+            | "lock_PyThread_acquire_lock"
+            | "rlock_acquire"
+            | "PyMutex_Lock"
+            | "PyMutex_LockSlow"
+            | "_PyMutex_LockSlow"
+            | "_PyMutex_LockTimed"
+            | "_PyRecursiveMutex_Lock"
+            | "_PyRecursiveMutex_LockTimed"
+            | "_PyParkingLot_Park"
+            | "_PySemaphore_Wait"
+            | "_PySemaphore_PlatformWait"
+            | "PyEvent_Wait"
+            | "PyEvent_WaitTimed"
+            | "_PyEvent_WaitTimed"
+            | "_queue_SimpleQueue_get"
+            | "_queue_SimpleQueue_get_impl"
+            | "ThreadHandle_join"
+    )
+}
+
+/// A C function that says more than the Python frame that called it.
+fn by_native(futex: &Futex<'_>) -> Option<&'static str> {
+    futex.blocked.native_above_python().find_map(|frame| match frame.function.as_str() {
+        "rlock_acquire" => Some("RLock.acquire"),
+        name if name.starts_with("_queue_SimpleQueue_get") => Some("SimpleQueue.get"),
+        "ThreadHandle_join" => Some("Thread.join"),
+        "_enter_buffered_busy" => Some("lock of a buffered file"),
+        _ => None,
+    })
+}
+
+/// The call of the standard library that waits, from the innermost Python frames (`Lib/threading.py`, `Lib/queue.py`,
+/// `Lib/concurrent/futures/_base.py` of 3.8–3.15). `None`: the innermost frame is the user's own, which called a lock
+/// directly.
+fn call_name(frames: &[&Frame]) -> Option<&'static str> {
+    let place = |index: usize| -> (&str, &str) {
+        let Some(frame) = frames.get(index) else { return ("", "") };
+        let path = frame.file.as_deref().unwrap_or_default();
+        // Before 3.11 the name is plain; the last part of a qualified one is the same.
+        (tail(path), frame.function.rsplit('.').next().unwrap_or_default())
+    };
+    match place(0) {
+        ("threading.py", "wait") => match place(1) {
+            ("threading.py", "wait") => match place(2) {
+                ("threading.py", "start") => Some("Thread.start"),
+                _ => Some("Event.wait"),
+            },
+            ("threading.py", "wait_for") => Some("Condition.wait_for"),
+            ("threading.py", "acquire") => Some("Semaphore.acquire"),
+            ("threading.py", "_wait" | "_enter") => Some("Barrier.wait"),
+            ("queue.py", function) => Some(queue(function)),
+            ("futures/_base.py", "result" | "exception") => Some("Future.result"),
+            _ => Some("Condition.wait"),
+        },
+        ("threading.py", "_wait_for_tstate_lock") => match place(1) {
+            ("threading.py", "_shutdown") => Some("interpreter shutdown"),
+            _ => Some("Thread.join"),
+        },
+        ("threading.py", "join") => Some("Thread.join"),
+        ("threading.py", "_shutdown") => Some("interpreter shutdown"),
+        ("threading.py", "_acquire_restore") => Some("Condition.wait"),
+        ("threading.py", "__enter__" | "acquire") => Some("RLock.acquire"),
+        ("queue.py", function) => Some(queue(function)),
+        ("_bootstrap>", "acquire" | "__enter__") => Some("import lock"),
+        _ => None,
+    }
+}
+
+fn queue(function: &str) -> &'static str {
+    match function {
+        "put" => "Queue.put",
+        "join" => "Queue.join",
+        "get" => "Queue.get",
+        _ => "Queue",
+    }
+}
+
+/// The file's name; for `_base.py` with its folder, for `<frozen importlib._bootstrap>` its end.
+fn tail(path: &str) -> &str {
+    if path.ends_with("importlib._bootstrap>") {
+        return "_bootstrap>";
+    }
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if name == "_base.py" && path.ends_with("futures/_base.py") { "futures/_base.py" } else { name }
+}

@@ -1,0 +1,176 @@
+//! What the decoders look at: one blocked thread, and the capture around it by the keys that waits name.
+
+use std::collections::HashMap;
+
+use crate::model::{
+    Capture, Certainty, Fd, FdKind, Frame, Owner, Process, Socket, Stability, Syscall, Thread,
+};
+
+/// Most owners listed of one wait: an object that hundreds hold names nobody.
+const MAX_OWNERS: usize = 16;
+
+/// A capture by the keys that waits name.
+pub(super) struct Scene<'a> {
+    pub capture: &'a Capture,
+    sockets: HashMap<u64, &'a Socket>,
+    holders: HashMap<Object, Vec<Holder>>,
+}
+
+/// Identity of a kernel object that several processes can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Object {
+    /// A socket or pipe.
+    Inode(u64),
+    /// An eventfd.
+    EventFd(u64),
+}
+
+/// A process that holds an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub pid: u32,
+    /// `O_ACCMODE` of its descriptor.
+    pub access: u32,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(capture: &'a Capture) -> Self {
+        let mut holders: HashMap<Object, Vec<Holder>> = HashMap::new();
+        let processes = capture.processes.iter().map(|process| (process.pid, &process.fds));
+        let bystanders = capture.bystanders.iter().map(|bystander| (bystander.pid, &bystander.fds));
+        for (pid, fds) in processes.chain(bystanders) {
+            for fd in fds {
+                let Some(object) = object(fd) else { continue };
+                let holder = Holder { pid, access: fd.flags & 3 };
+                let known = holders.entry(object).or_default();
+                if !known.contains(&holder) {
+                    known.push(holder);
+                }
+            }
+        }
+        let sockets = capture.sockets.iter().map(|socket| (socket.inode, socket)).collect();
+        Self { capture, sockets, holders }
+    }
+
+    pub(super) fn socket(&self, inode: u64) -> Option<&'a Socket> {
+        self.sockets.get(&inode).copied()
+    }
+
+    pub(super) fn holders(&self, object: Object) -> &[Holder] {
+        self.holders.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// The host's pid of the process that calls itself `ns_pid` where `asker` lives. Outside PID namespaces the two are
+    /// the same; inside, only captured processes are known.
+    pub(super) fn host_pid(&self, asker: &Process, ns_pid: u32) -> Option<u32> {
+        if asker.ns_pids.len() <= 1 {
+            return Some(ns_pid);
+        }
+        self.capture
+            .processes
+            .iter()
+            .find(|other| other.ns_pids.len() == asker.ns_pids.len() && other.ns_pids.last() == Some(&ns_pid))
+            .map(|other| other.pid)
+    }
+}
+
+fn object(fd: &Fd) -> Option<Object> {
+    match &fd.kind {
+        FdKind::Socket { inode } | FdKind::Pipe { inode, .. } => Some(Object::Inode(*inode)),
+        FdKind::EventFd { id, .. } => id.map(Object::EventFd),
+        _ => None,
+    }
+}
+
+/// A thread in a system call.
+#[derive(Clone, Copy)]
+pub(super) struct Blocked<'a> {
+    pub scene: &'a Scene<'a>,
+    pub process: &'a Process,
+    pub thread: &'a Thread,
+    pub syscall: &'a Syscall,
+    /// The call's name.
+    pub name: &'static str,
+}
+
+impl<'a> Blocked<'a> {
+    /// `None`: in user mode, or the call is not known.
+    pub(super) fn new(scene: &'a Scene<'a>, process: &'a Process, thread: &'a Thread) -> Option<Self> {
+        let syscall = thread.syscall.as_ref()?;
+        let name = syscall.name(&scene.capture.host.arch)?;
+        Some(Self { scene, process, thread, syscall, name })
+    }
+
+    /// Argument `index` of the call (0 to 5).
+    pub(super) fn argument(&self, index: usize) -> u64 {
+        self.syscall.arguments.get(index).copied().unwrap_or_default()
+    }
+
+    /// An argument that the kernel takes as `int`.
+    pub(super) fn fd(&self, index: usize) -> i32 {
+        self.argument(index) as i32
+    }
+
+    /// Inode of the socket behind a descriptor.
+    pub(super) fn socket_inode(&self, fd: i32) -> Option<u64> {
+        match self.process.fd(fd)?.kind {
+            FdKind::Socket { inode } => Some(inode),
+            _ => None,
+        }
+    }
+
+    /// How sure a fact is that was read of this thread's wait.
+    pub(super) fn certainty(&self) -> Certainty {
+        if self.thread.stability == Stability::Stable { Certainty::Proven } else { Certainty::Likely }
+    }
+
+    /// Time since the call blocked, nanoseconds, where the thread has not run since: a call that was restarted began
+    /// earlier than its last sleep.
+    pub(super) fn elapsed_ns(&self) -> Option<u64> {
+        if self.syscall.restarted { None } else { self.thread.off_cpu_ns }
+    }
+
+    /// Native functions, innermost first, down to the first frame of CPython's eval loop.
+    pub(super) fn native_above_python(&self) -> impl Iterator<Item = &'a Frame> {
+        self.process.frames_of(&self.thread.native.frames).take_while(|frame| {
+            !frame.function.starts_with("_PyEval_") && !frame.function.starts_with("PyEval_")
+        })
+    }
+
+    /// The thread's native stack was walked.
+    pub(super) fn has_native(&self) -> bool {
+        !self.thread.native.frames.is_empty()
+    }
+
+    /// Python frames, innermost first.
+    pub(super) fn python(&self) -> impl Iterator<Item = &'a Frame> {
+        let frames = self.thread.python.as_ref().map_or(&[][..], |python| python.frames.as_slice());
+        let process = self.process;
+        frames.iter().filter_map(move |frame| process.frames.get(frame.frame as usize))
+    }
+
+    /// Kernel functions, innermost first.
+    pub(super) fn kernel(&self) -> impl Iterator<Item = &'a str> {
+        self.process.frames_of(&self.thread.kernel).map(|frame| frame.function.as_str())
+    }
+
+    /// The processes that hold `object` with an access mode that `fits`, as owners.
+    pub(super) fn owners(
+        &self,
+        object: Object,
+        certainty: Certainty,
+        evidence: &str,
+        fits: impl Fn(&Holder) -> bool,
+    ) -> Vec<Owner> {
+        let mut owners: Vec<Owner> = Vec::new();
+        for holder in self.scene.holders(object).iter().filter(|holder| fits(holder)) {
+            if owners.len() >= MAX_OWNERS {
+                break;
+            }
+            if !owners.iter().any(|owner| owner.pid == holder.pid) {
+                owners.push(Owner { pid: holder.pid, tid: None, certainty, evidence: evidence.to_owned() });
+            }
+        }
+        owners
+    }
+}

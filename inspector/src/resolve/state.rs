@@ -1,0 +1,107 @@
+//! Scheduler states that decide by themselves: running, stopped, frozen, ended, in the kernel's own hands.
+
+use super::{
+    child, kernel,
+    scene::{Blocked, Scene},
+};
+use crate::model::{Certainty, Owner, Process, TaskState, Thread, Wait, WaitKind};
+
+/// The wait that the thread's state tells, or what `call` makes of its system call.
+pub(super) fn resolve(
+    scene: &Scene<'_>,
+    process: &Process,
+    thread: &Thread,
+    call: impl Fn(&Blocked<'_>) -> Wait,
+) -> Wait {
+    let blocked = Blocked::new(scene, process, thread);
+    match thread.state {
+        TaskState::Zombie | TaskState::Dead => simple(WaitKind::Zombie, "ended, not yet reaped".to_owned()),
+        TaskState::Traced => stopped(process, "stopped by its tracer", blocked.as_ref(), call),
+        TaskState::Stopped => stopped(process, "stopped by a signal", blocked.as_ref(), call),
+        _ if process.frozen == Some(true) && !thread.on_cpu => {
+            let text = format!("frozen cgroup{}", within(blocked.as_ref(), call));
+            simple(WaitKind::Frozen, text)
+        }
+        TaskState::Disk => disk(process, thread, blocked.as_ref()),
+        _ if thread.on_cpu || thread.state == TaskState::Running => running(blocked.as_ref()),
+        _ => match blocked.as_ref() {
+            Some(blocked) => call(blocked),
+            None => unknown(process, thread),
+        },
+    }
+}
+
+fn simple(kind: WaitKind, text: String) -> Wait {
+    Wait { kind, text, ..Wait::default() }
+}
+
+fn running(blocked: Option<&Blocked<'_>>) -> Wait {
+    let text =
+        blocked.map_or_else(|| "running".to_owned(), |blocked| format!("running, in {}", blocked.name));
+    simple(WaitKind::Running, text)
+}
+
+/// Stopped: who stopped it by a signal is not recorded by the kernel; a tracer is.
+fn stopped(
+    process: &Process,
+    why: &str,
+    blocked: Option<&Blocked<'_>>,
+    call: impl Fn(&Blocked<'_>) -> Wait,
+) -> Wait {
+    let owners = if process.tracer_pid == 0 {
+        Vec::new()
+    } else {
+        vec![Owner {
+            pid: process.tracer_pid,
+            tid: None,
+            certainty: Certainty::Proven,
+            evidence: "TracerPid".to_owned(),
+        }]
+    };
+    let tracer = owners.first().map(|owner| format!(" (pid {})", owner.pid)).unwrap_or_default();
+    Wait {
+        kind: WaitKind::Stopped,
+        text: format!("{why}{tracer}{}", within(blocked, call)),
+        owners,
+        ..Wait::default()
+    }
+}
+
+/// What the thread will go on waiting for.
+fn within(blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) -> String {
+    blocked.map(|blocked| format!(", in {}: {}", blocked.name, call(blocked).text)).unwrap_or_default()
+}
+
+/// Uninterruptible sleep. The call says little (a page fault can be anywhere), the kernel's stack says why.
+fn disk(process: &Process, thread: &Thread, blocked: Option<&Blocked<'_>>) -> Wait {
+    let functions = || process.frames_of(&thread.kernel).map(|frame| frame.function.as_str());
+    let function = kernel::reason(functions()).map(str::to_owned);
+    if let Some(blocked) = blocked
+        && matches!(blocked.name, "vfork" | "clone" | "clone3")
+    {
+        return Wait { kernel_function: function, ..child::vfork(blocked) };
+    }
+    let device = functions()
+        .any(|name| ["nvidia", "_nv0", "os_acquire", "uvm_"].iter().any(|mark| name.starts_with(mark)));
+    let kind = if device { WaitKind::Device } else { WaitKind::Disk };
+    let why = match function.as_deref() {
+        Some(name) if name.starts_with("rwsem_down") || name.starts_with("down_") => {
+            "a kernel lock (mmap_lock or a file's)".to_owned()
+        }
+        Some("handle_userfault") => "a page that userfaultfd must supply".to_owned(),
+        Some(name) => format!("the kernel, in {name}"),
+        None => "the kernel (uninterruptible)".to_owned(),
+    };
+    let inside = blocked.map(|blocked| format!(", called by {}", blocked.name)).unwrap_or_default();
+    Wait { kernel_function: function, ..simple(kind, format!("{why}{inside}")) }
+}
+
+/// Asleep, but the call is not known (tier `proc`, or a number that no table has).
+fn unknown(process: &Process, thread: &Thread) -> Wait {
+    let function = kernel::reason(process.frames_of(&thread.kernel).map(|frame| frame.function.as_str()));
+    let text = match function {
+        Some(function) => format!("asleep in {function}"),
+        None => "asleep; its system call is not known".to_owned(),
+    };
+    Wait { kernel_function: function.map(str::to_owned), ..simple(WaitKind::Other, text) }
+}
