@@ -9,8 +9,6 @@ mod edges;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use edges::frozen_holder;
-
 use crate::{
     model::{
         Capture,

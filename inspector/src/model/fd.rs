@@ -15,7 +15,7 @@ pub struct Fd {
 
 /// What a descriptor refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind")]
+#[serde(rename_all = "kebab-case")]
 pub enum FdKind {
     /// A socket: the key to [`super::Socket::inode`].
     Socket {

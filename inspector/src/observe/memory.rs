@@ -70,7 +70,7 @@ impl fmt::Display for MemoryError {
         if errno == 0 {
             return write!(formatter, "{length} bytes at {address:#x} are not all mapped");
         }
-        let why = std::io::Error::from_raw_os_error(errno);
+        let why = io::Error::from_raw_os_error(errno);
         write!(formatter, "cannot read {length} bytes at {address:#x}: {why}")
     }
 }

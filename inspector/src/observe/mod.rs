@@ -5,11 +5,55 @@
 //! a target (its memory, its files) happens in a [`helper`] process that can be abandoned.
 
 pub mod arguments;
+mod assemble;
 pub mod fds;
 pub mod frames;
 pub mod helper;
+mod host;
 pub mod memory;
+mod namespace;
 pub mod native;
+mod peers;
+mod pool;
 pub mod python;
+mod readings;
+mod session;
 pub mod sockets;
 pub mod tasks;
+mod watch;
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::{
+    discover::Discovery,
+    model::{Capture, Tier},
+};
+
+/// What to observe, and how deep.
+pub struct Plan<'a> {
+    /// For how long to watch after the stacks were read; zero: one look.
+    pub duration: Duration,
+    /// Highest tier to use; `None`: the highest that works.
+    pub tier: Option<Tier>,
+    /// Read Python stacks.
+    pub python: bool,
+    /// Walk native stacks.
+    pub native: bool,
+    /// Read kernel stacks.
+    pub kernel: bool,
+    /// The `inspector` binary that helper processes are started from.
+    pub helper: PathBuf,
+    /// Told what is being done, in a few words.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// Observes the processes that were discovered.
+///
+/// Never fails: what could not be seen is in the capture's gaps.
+pub fn observe(plan: &Plan<'_>, discovery: Discovery) -> std::io::Result<Capture> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let capture = runtime.block_on(session::run(plan, discovery));
+    // A collector that is stuck is left to itself.
+    runtime.shutdown_background();
+    Ok(capture)
+}

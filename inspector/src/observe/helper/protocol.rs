@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::model::{
-    Frame, Gap, GilSample, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory, Syscall,
+    Fd, Frame, Gap, GilSample, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory, Syscall,
 };
 
 /// Longest message: a bound on what one side can make the other hold.
@@ -32,6 +32,8 @@ pub enum Answer {
 /// The parts of a reading, in their order. Each is answered by itself, so that one that blocks costs only itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
+    /// Open descriptors (an epoll set's `fdinfo` takes a lock that the target can hold).
+    Descriptors,
     /// What system-call arguments point to.
     Arguments,
     /// Python stacks.
@@ -44,6 +46,7 @@ impl Stage {
     /// Its name, as gaps call it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Descriptors => "descriptors",
             Self::Arguments => "arguments",
             Self::Python => "python",
             Self::Native => "native",
@@ -82,6 +85,8 @@ pub struct ThreadRequest {
 /// What one stage read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Reply {
+    /// Open descriptors.
+    pub fds: Vec<Fd>,
     /// The Python runtime, its `unmatched` threads included.
     pub python: Option<PythonRuntime>,
     /// Threads that something was read of.

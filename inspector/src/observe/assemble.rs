@@ -1,0 +1,120 @@
+//! Puts a process together: what the kernel said, what the helpers read, what the sweeps saw.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    frames::FrameTable,
+    native::kernel::KernelSymbols,
+    readings::{Reading, ThreadReading},
+    tasks::Task,
+    watch::{Key, Watch, Watched},
+};
+use crate::model::{Frame, FrameKind, Gap, Process, Stability, Thread, Tier};
+
+/// The sight of a thread that its stack belongs to, and how far the stack can be trusted.
+#[derive(Clone, Debug)]
+pub(super) struct Sight {
+    /// As the sweep before the read saw it.
+    pub(super) task: Task,
+    /// Whether the sweep after the read saw the same.
+    pub(super) stability: Stability,
+}
+
+/// Fills `process` with its threads.
+pub(super) fn fill(
+    process: &mut Process,
+    mut reading: Reading,
+    watch: &Watch,
+    sights: &BTreeMap<Key, Sight>,
+    kernel: Option<&KernelSymbols>,
+    tier: Tier,
+) -> Vec<Gap> {
+    let watched = watch.threads_of(process.pid);
+    let kernel_frames = KernelFrames::new(kernel, sights, process.pid);
+    process.mmap_lock = watch.mmap_lock(process.pid);
+    process.frozen = watched.first().and_then(|watched| watched.last.frozen).or(process.frozen);
+    process.threads = watched
+        .iter()
+        .map(|watched| {
+            let read = reading.threads.remove(&watched.last.tid).unwrap_or_default();
+            let sight = sights.get(&(process.pid, watched.last.tid));
+            thread(watched, sight, read, tier, &kernel_frames, &mut reading.frames)
+        })
+        .collect();
+    if let Some(leader) = process.threads.iter().find(|thread| thread.tid == process.pid) {
+        process.state = leader.state;
+    }
+    process.fds = reading.fds;
+    process.python = reading.runtime;
+    process.frames = reading.frames.into_frames();
+    reading.gaps
+}
+
+fn thread(
+    watched: &Watched,
+    sight: Option<&Sight>,
+    read: ThreadReading,
+    tier: Tier,
+    kernel: &KernelFrames,
+    frames: &mut FrameTable,
+) -> Thread {
+    // A thread that no read was made of (it is new) is shown as it was last seen.
+    let task = sight.map_or(&watched.last, |sight| &sight.task);
+    let stability = match sight {
+        _ if tier == Tier::Proc => Stability::Unchecked,
+        Some(sight) => sight.stability,
+        None => Stability::Unchecked,
+    };
+    // It has not run since its stack was read: the end of the window counts for its age.
+    let still = task.fingerprint == watched.last.fingerprint;
+    let on_cpu = task.on_cpu || stability == Stability::Running;
+    Thread {
+        tid: task.tid,
+        ns_tid: task.tid,
+        comm: task.comm.clone(),
+        state: task.state,
+        on_cpu,
+        syscall: task.syscall,
+        registers: task.registers.filter(|_| !on_cpu),
+        thread_pointer: task.thread_pointer,
+        off_cpu_ns: if still { watched.last.off_cpu_ns } else { task.off_cpu_ns },
+        stability,
+        activity: watched.activity(),
+        kernel: kernel.of(task, frames),
+        native: read.native,
+        python: read.python,
+        memory: read.memory,
+    }
+}
+
+/// Kernel addresses of one process's threads, symbolized in one go.
+struct KernelFrames {
+    by_address: HashMap<u64, Frame>,
+}
+
+impl KernelFrames {
+    fn new(symbols: Option<&KernelSymbols>, sights: &BTreeMap<Key, Sight>, pid: u32) -> Self {
+        let Some(symbols) = symbols else { return Self { by_address: HashMap::new() } };
+        let mut addresses: Vec<u64> = sights
+            .range((pid, 0)..=(pid, u32::MAX))
+            .flat_map(|(_, sight)| sight.task.kernel_stack.clone())
+            .collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let by_address = addresses.iter().copied().zip(symbols.frames(&addresses)).collect();
+        Self { by_address }
+    }
+
+    fn of(&self, task: &Task, frames: &mut FrameTable) -> Vec<u32> {
+        let named = task.kernel_names.iter().map(|name| Frame {
+            kind: FrameKind::Kernel,
+            function: name.clone(),
+            file: None,
+            line: None,
+            module: None,
+            address: None,
+        });
+        let by_address = task.kernel_stack.iter().filter_map(|address| self.by_address.get(address).cloned());
+        by_address.chain(named).filter_map(|frame| frames.intern(frame)).collect()
+    }
+}

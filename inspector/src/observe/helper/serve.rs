@@ -1,0 +1,156 @@
+//! The helper's own side: a loop of requests on stdin, answers on stdout, nothing else.
+
+use std::{
+    collections::HashMap,
+    io::{self, BufReader},
+    process::ExitCode,
+};
+
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+
+use super::protocol::{self, Answer, Ask, Reply, Request, Stage, ThreadReply};
+use crate::{
+    model::{Gap, PythonRuntime, SavedMemory},
+    observe::{
+        arguments, fds,
+        frames::FrameTable,
+        memory::{Piece, ProcessReader, TargetMemory},
+        native, python,
+    },
+};
+
+/// The one argument that makes `inspector` a helper. Not part of the command line that users see.
+pub const ARGUMENT: &str = "inspector-helper";
+
+/// Most bytes kept of the memory that one thread's arguments point to.
+const MAX_ARGUMENT_BYTES: usize = 64 << 10;
+
+/// Serves until stdin ends.
+pub fn main() -> ExitCode {
+    // inspector is gone: so are we, as soon as the kernel lets us.
+    set_parent_process_death_signal(Some(Signal::KILL)).ok();
+    // A crash here is the target's doing; its memory does not belong into a core file.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What is remembered of a process between its reading and the samples of its GILs.
+struct Known {
+    memory: ProcessReader,
+    runtime: PythonRuntime,
+}
+
+fn serve() -> io::Result<()> {
+    let mut input = BufReader::new(io::stdin().lock());
+    let mut output = io::stdout().lock();
+    let mut known: HashMap<u32, Known> = HashMap::new();
+    while let Some(ask) = protocol::read(&mut input)? {
+        match ask {
+            Ask::Read(request) => {
+                for &stage in &request.stages {
+                    let memory = ProcessReader::new(request.pid);
+                    let mut reply = run(stage, &memory, &request);
+                    reply.memory_reads = memory.calls();
+                    if let Some(runtime) = &reply.python {
+                        // Later rounds read some threads only: the first one knows whose thread states are whose.
+                        known
+                            .entry(request.pid)
+                            .or_insert_with(|| Known { memory, runtime: runtime.clone() });
+                    }
+                    protocol::write(&mut output, &Answer::Stage(stage, reply))?;
+                }
+            }
+            Ask::Gils(pid) => {
+                let samples = known
+                    .get(&pid)
+                    .map_or_else(Vec::new, |known| python::sample_gils(&known.memory, &known.runtime));
+                protocol::write(&mut output, &Answer::Gils(samples))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(stage: Stage, memory: &ProcessReader, request: &Request) -> Reply {
+    match stage {
+        Stage::Descriptors => {
+            let (fds, gaps) = fds::read(request.pid, fds::Wanted::All);
+            Reply { fds, gaps, ..Reply::default() }
+        }
+        Stage::Arguments => read_arguments(memory, request),
+        Stage::Python => read_python(memory, request),
+        Stage::Native => read_native(memory, request),
+    }
+}
+
+fn read_arguments(memory: &ProcessReader, request: &Request) -> Reply {
+    let mut owners = Vec::new();
+    let mut pieces = Vec::new();
+    for thread in &request.threads {
+        let Some(syscall) = &thread.syscall else { continue };
+        let mut total = 0_usize;
+        for (address, length) in arguments::wanted(std::env::consts::ARCH, syscall) {
+            total = total.saturating_add(length);
+            if total > MAX_ARGUMENT_BYTES {
+                break;
+            }
+            owners.push(thread.tid);
+            pieces.push(Piece::new(address, length));
+        }
+    }
+    memory.read_many(&mut pieces);
+    let mut threads: Vec<ThreadReply> = Vec::new();
+    for (tid, mut piece) in owners.into_iter().zip(pieces) {
+        if piece.filled == 0 {
+            continue;
+        }
+        piece.bytes.truncate(piece.filled);
+        let saved = SavedMemory { address: piece.address, bytes: piece.bytes };
+        match threads.last_mut() {
+            Some(last) if last.tid == tid => last.memory.push(saved),
+            _ => threads.push(ThreadReply { tid, memory: vec![saved], ..ThreadReply::default() }),
+        }
+    }
+    Reply { threads, ..Reply::default() }
+}
+
+fn read_python(memory: &ProcessReader, request: &Request) -> Reply {
+    let mut frames = FrameTable::default();
+    match python::read(memory, request.pid, &request.threads, &mut frames) {
+        Ok(read) => Reply {
+            python: Some(read.runtime),
+            threads: read
+                .threads
+                .into_iter()
+                .map(|(tid, python)| ThreadReply { tid, python: Some(python), ..ThreadReply::default() })
+                .collect(),
+            frames: frames.into_frames(),
+            gaps: read.gaps,
+            ..Reply::default()
+        },
+        Err(python::PythonError::NotPython(_)) => Reply::default(),
+        Err(error) => {
+            let reason = format!("no Python stacks: {error}");
+            Reply { gaps: vec![Gap::process("python", request.pid, reason)], ..Reply::default() }
+        }
+    }
+}
+
+fn read_native(memory: &ProcessReader, request: &Request) -> Reply {
+    let mut frames = FrameTable::default();
+    let options = native::WalkOptions { memory_only: request.memory_only, ..native::WalkOptions::default() };
+    let read = native::walk(memory, request.pid, &request.threads, &options, &mut frames);
+    Reply {
+        threads: read
+            .threads
+            .into_iter()
+            .map(|(tid, native)| ThreadReply { tid, native: Some(native), ..ThreadReply::default() })
+            .collect(),
+        frames: frames.into_frames(),
+        gaps: read.gaps,
+        ..Reply::default()
+    }
+}

@@ -1,0 +1,174 @@
+//! Helper processes side by side: each slot reads its processes one after the other, under deadlines.
+
+use std::{path::PathBuf, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::helper::{
+    Helper, HelperError,
+    protocol::{Reply, Request, Stage},
+};
+use crate::model::{Gap, GilSample};
+
+/// What one stage of one process may take: enough for a loaded host, and a thousand threads take longer than ten.
+const STAGE_BASE: Duration = Duration::from_millis(1000);
+const STAGE_PER_THREAD: Duration = Duration::from_millis(2);
+/// What is left for a process's later stages once one of them was late.
+const STAGE_AFTER_LATE: Duration = Duration::from_millis(300);
+/// What one reading of the GILs may take.
+const GIL_DEADLINE: Duration = Duration::from_millis(100);
+
+/// Everything that was read of one process in one round.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The host's pid.
+    pub(super) pid: u32,
+    /// The stages that were finished.
+    pub(super) stages: Vec<(Stage, Reply)>,
+    /// What could not be read.
+    pub(super) gaps: Vec<Gap>,
+}
+
+/// A bounded number of helpers.
+#[derive(Debug)]
+pub(super) struct Pool {
+    slots: Vec<Slot>,
+}
+
+impl Pool {
+    /// A pool of `size` helpers, none of which is started yet.
+    pub(super) fn new(executable: PathBuf, size: usize) -> Self {
+        let slot = || Slot { executable: executable.clone(), helper: None, queue: Vec::new() };
+        Self { slots: (0..size.max(1)).map(|_| slot()).collect() }
+    }
+
+    /// Reads every request. The same process always goes to the same helper, which remembers its runtime.
+    pub(super) async fn read(&mut self, requests: Vec<Request>) -> Vec<Outcome> {
+        let size = self.slots.len();
+        for request in requests {
+            if let Some(slot) = self.slots.get_mut(request.pid as usize % size) {
+                slot.queue.push(request);
+            }
+        }
+        let mut tasks = JoinSet::new();
+        for (index, mut slot) in std::mem::take(&mut self.slots).into_iter().enumerate() {
+            tasks.spawn(async move {
+                let mut outcomes = Vec::new();
+                for request in std::mem::take(&mut slot.queue) {
+                    outcomes.push(slot.read(request).await);
+                }
+                (index, slot, outcomes)
+            });
+        }
+        let mut outcomes = Vec::new();
+        let mut slots = tasks.join_all().await;
+        // Slots come back in the order in which they finished; a process finds its slot by position.
+        slots.sort_by_key(|(index, ..)| *index);
+        for (_, slot, read) in slots {
+            outcomes.extend(read);
+            self.slots.push(slot);
+        }
+        outcomes
+    }
+
+    /// One reading of each GIL of a process that was read before; empty where that failed.
+    pub(super) async fn gils(&mut self, pid: u32) -> Vec<Option<GilSample>> {
+        let size = self.slots.len();
+        let Some(slot) = self.slots.get_mut(pid as usize % size) else { return Vec::new() };
+        let Some(helper) = &mut slot.helper else { return Vec::new() };
+        match helper.gils(pid, GIL_DEADLINE).await {
+            Ok(samples) => samples,
+            Err(_) => {
+                slot.end_helper().await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Ends every helper. Those that the kernel does not let go yet are named.
+    pub(super) async fn end(mut self) -> Vec<u32> {
+        let mut left = Vec::new();
+        for slot in &mut self.slots {
+            left.extend(slot.end_helper().await);
+        }
+        left
+    }
+}
+
+/// One helper and what it has to read.
+#[derive(Debug)]
+struct Slot {
+    executable: PathBuf,
+    helper: Option<Helper>,
+    queue: Vec<Request>,
+}
+
+impl Slot {
+    async fn read(&mut self, mut request: Request) -> Outcome {
+        let pid = request.pid;
+        let mut outcome = Outcome { pid, ..Outcome::default() };
+        let mut deadline = STAGE_BASE + STAGE_PER_THREAD * request.threads.len() as u32;
+        // Every turn takes at least one stage off the list.
+        while let Some(&stage) = request.stages.first() {
+            let error = match self.attempt(&mut request, deadline, &mut outcome).await {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            let late = matches!(error, HelperError::Late(_));
+            let left = self.end_helper().await;
+            outcome.gaps.push(Gap::process("helper", pid, explain(stage, &error, left)));
+            // The stage that failed is the first one that is still on the list.
+            request.stages.retain(|&other| other > stage);
+            if late {
+                deadline = STAGE_AFTER_LATE;
+            }
+        }
+        outcome
+    }
+
+    async fn attempt(
+        &mut self,
+        request: &mut Request,
+        deadline: Duration,
+        outcome: &mut Outcome,
+    ) -> Result<(), HelperError> {
+        let helper = match &mut self.helper {
+            Some(helper) => helper,
+            empty => empty.insert(Helper::start(&self.executable)?),
+        };
+        let asked = request.clone();
+        helper
+            .read(asked, deadline, |stage, reply| {
+                request.stages.retain(|&other| other != stage);
+                outcome.stages.push((stage, reply));
+            })
+            .await
+    }
+
+    async fn end_helper(&mut self) -> Option<u32> {
+        match self.helper.take() {
+            Some(helper) => helper.end().await,
+            None => None,
+        }
+    }
+}
+
+fn explain(stage: Stage, error: &HelperError, left: Option<u32>) -> String {
+    let what = match stage {
+        Stage::Descriptors => "open descriptors",
+        Stage::Arguments => "memory that system calls point to",
+        Stage::Python => "Python stacks",
+        Stage::Native => "native stacks",
+    };
+    let why = match error {
+        HelperError::Late(_) => {
+            " (its memory or a file of it does not come: a page that is never served, a lock on its address space, a \
+             file system that hangs)"
+        }
+        _ => "",
+    };
+    let left = left.map_or_else(String::new, |pid| {
+        format!("; helper process {pid} is stuck in that read and ends as soon as the kernel lets it")
+    });
+    format!("{what} not read: {error}{why}{left}")
+}

@@ -1,0 +1,292 @@
+//! One observation: sweep, read, sweep again, watch, put together.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use super::{
+    Plan, assemble,
+    assemble::Sight,
+    helper::protocol::{Request, Stage, ThreadRequest},
+    host,
+    namespace::ns_tids,
+    native::kernel::KernelSymbols,
+    peers,
+    pool::Pool,
+    readings::Reading,
+    tasks::{self, Sweep, Task, TaskSource},
+    watch::{Key, Watch, stability},
+};
+use crate::{
+    discover::{Discovery, listening},
+    model::{Capture, Gap, GilSample, MmapLock, Process, Stability, Tier, Window, capture::CAPTURE_VERSION},
+};
+
+/// How often threads that moved while they were read are read again.
+const REREADS: u32 = 3;
+/// How often a contended `mmap_lock` is looked at again, and after how long: a mapping that is being made is done by
+/// then, a writer that is stuck is not.
+const LOCK_LOOKS: u32 = 4;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// Sweeps in a window, and the shortest pause between two.
+const SWEEPS: u32 = 10;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs one observation.
+pub(super) async fn run(plan: &Plan<'_>, discovery: Discovery) -> Capture {
+    let Discovery { processes, gaps } = discovery;
+    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
+    let (source, tier, opened_gaps) = match tasks::open(&pids, plan.tier.unwrap_or(Tier::Ebpf)) {
+        Ok(opened) => (Some(opened.source), opened.tier, opened.gaps),
+        Err(error) => {
+            (None, Tier::Proc, vec![Gap::host("tasks", format!("no threads can be seen: {error}"))])
+        }
+    };
+    let session = Session {
+        plan,
+        source,
+        tier,
+        pool: Pool::new(
+            plan.helper.clone(),
+            std::thread::available_parallelism().map_or(2, usize::from).min(4),
+        ),
+        watch: Watch::default(),
+        sights: BTreeMap::new(),
+        readings: HashMap::new(),
+        ns_tids,
+        gaps: gaps.into_iter().chain(opened_gaps).collect(),
+    };
+    session.run(processes).await
+}
+
+struct Session<'a> {
+    plan: &'a Plan<'a>,
+    source: Option<TaskSource>,
+    tier: Tier,
+    pool: Pool,
+    watch: Watch,
+    sights: BTreeMap<Key, Sight>,
+    readings: HashMap<u32, Reading>,
+    /// By pid: tids inside the process's own PID namespace.
+    ns_tids: HashMap<u32, HashMap<u32, u32>>,
+    gaps: Vec<Gap>,
+}
+
+impl Session<'_> {
+    async fn run(mut self, mut processes: Vec<Process>) -> Capture {
+        (self.plan.progress)("reading stacks");
+        let started_unix_ns = host::unix_ns();
+        let (first, unreadable) = self.first_sweep().await;
+        let sockets = peers::sockets(&processes);
+        let (sockets, ()) = tokio::join!(sockets, self.read(first, &unreadable));
+        if !self.plan.duration.is_zero() {
+            (self.plan.progress)("watching");
+            self.watch().await;
+        }
+        self.finish(&mut processes);
+        let peers = peers::find(&processes, sockets).await;
+        for process in &mut processes {
+            process.listening = listening(&process.fds, &peers.sockets);
+        }
+        for pid in self.pool.end().await {
+            let reason =
+                format!("helper process {pid} is stuck in a read; it ends as soon as the kernel lets it");
+            self.gaps.push(Gap::host("helper", reason));
+        }
+        self.gaps.extend(peers.gaps);
+        let duration_ns = self.watch.span.map_or(0, |(start, end)| end.saturating_sub(start));
+        Capture {
+            version: CAPTURE_VERSION,
+            host: host::host(),
+            tier: self.tier,
+            window: Window {
+                started_unix_ns,
+                duration_ns,
+                sweeps: self.watch.sweeps,
+                ended_monotonic_ns: self.watch.span.map(|(_, end)| end),
+            },
+            processes,
+            bystanders: peers.bystanders,
+            sockets: peers.sockets,
+            gaps: self.gaps,
+        }
+    }
+
+    /// The first sweep, and the processes whose memory must not be read.
+    async fn first_sweep(&mut self) -> (Sweep, HashSet<u32>) {
+        let mut contended = HashSet::new();
+        for look in 0..LOCK_LOOKS {
+            let sweep = self.sweep();
+            let now: HashSet<u32> = sweep
+                .tasks
+                .iter()
+                .filter(|task| task.mmap_lock == MmapLock::Contended)
+                .map(|task| task.pid)
+                .collect();
+            contended = if look == 0 { now } else { &contended & &now };
+            if contended.is_empty() || look + 1 == LOCK_LOOKS {
+                return (sweep, contended);
+            }
+            sleep(LOCK_PAUSE).await;
+        }
+        (Sweep::default(), contended)
+    }
+
+    fn sweep(&mut self) -> Sweep {
+        let Some(source) = &mut self.source else { return Sweep::default() };
+        match source.sweep() {
+            Ok(sweep) => {
+                self.watch.add(&sweep);
+                sweep
+            }
+            Err(error) => {
+                let gap = Gap::host("tasks", format!("a sweep over the threads failed: {error}"));
+                if !self.gaps.contains(&gap) {
+                    self.gaps.push(gap);
+                }
+                Sweep::default()
+            }
+        }
+    }
+
+    /// Reads the memory of every process that can be read, until its threads held still or the tries are used up.
+    async fn read(&mut self, first: Sweep, unreadable: &HashSet<u32>) {
+        for &pid in unreadable {
+            let reason = "memory not read: its mmap_lock is held for writing or waited for, and every read would wait \
+                          behind that; system calls and kernel stacks are shown";
+            self.gaps.push(Gap::process("helper", pid, reason));
+        }
+        let mut before = first;
+        let mut wanted: Option<HashSet<Key>> = None;
+        for round in 0..=REREADS {
+            let requests = self.requests(&before, unreadable, wanted.as_ref());
+            if round > 0 && requests.is_empty() {
+                break;
+            }
+            let outcomes = self.pool.read(requests).await;
+            let after = self.sweep();
+            for outcome in outcomes {
+                self.readings.entry(outcome.pid).or_default().absorb(outcome, round == 0);
+            }
+            self.judge(&before, &after, wanted.as_ref());
+            wanted = Some(self.moving());
+            before = after;
+        }
+    }
+
+    fn requests(
+        &self,
+        sweep: &Sweep,
+        unreadable: &HashSet<u32>,
+        only: Option<&HashSet<Key>>,
+    ) -> Vec<Request> {
+        let mut stages = Vec::new();
+        stages.extend(only.is_none().then_some(Stage::Descriptors));
+        if self.tier > Tier::Proc {
+            stages.push(Stage::Arguments);
+            stages.extend(self.plan.python.then_some(Stage::Python));
+            stages.extend(self.plan.native.then_some(Stage::Native));
+        }
+        let mut by_pid: BTreeMap<u32, Vec<ThreadRequest>> = BTreeMap::new();
+        for task in &sweep.tasks {
+            let asked = only.is_none_or(|only| only.contains(&(task.pid, task.tid)));
+            if asked {
+                by_pid.entry(task.pid).or_default().push(self.thread_request(task));
+            }
+        }
+        let request = |(pid, threads)| {
+            // Descriptors are not in memory: they are read all the same.
+            let readable = |stage: &Stage| *stage == Stage::Descriptors || !unreadable.contains(&pid);
+            let stages: Vec<Stage> = stages.iter().copied().filter(readable).collect();
+            Request { pid, threads, stages, memory_only: false }
+        };
+        by_pid.into_iter().map(request).filter(|request| !request.stages.is_empty()).collect()
+    }
+
+    /// Notes for each thread that was read which sight its stack belongs to.
+    fn judge(&mut self, before: &Sweep, after: &Sweep, only: Option<&HashSet<Key>>) {
+        let after: HashMap<Key, &Task> =
+            after.tasks.iter().map(|task| ((task.pid, task.tid), task)).collect();
+        for task in &before.tasks {
+            let key = (task.pid, task.tid);
+            if only.is_some_and(|only| !only.contains(&key)) {
+                continue;
+            }
+            let stability = after.get(&key).map_or(Stability::Torn, |after| stability(task, after));
+            self.sights.insert(key, Sight { task: task.clone(), stability });
+        }
+    }
+
+    /// Threads whose stack is not certain yet.
+    fn moving(&self) -> HashSet<Key> {
+        let moving = self.sights.iter().filter(|(_, sight)| sight.stability != Stability::Stable);
+        moving.map(|(&key, _)| key).collect()
+    }
+
+    /// Sweeps and GIL readings until the window is over.
+    async fn watch(&mut self) {
+        let pause = (self.plan.duration / SWEEPS).max(SHORTEST_PAUSE);
+        let count = (self.plan.duration.as_nanos() / pause.as_nanos()).max(1);
+        let start = tokio::time::Instant::now();
+        for turn in 1..=count as u32 {
+            tokio::time::sleep_until(start + pause * turn).await;
+            self.sweep();
+            let at_ns = self.watch.span.map_or(0, |(start, end)| end.saturating_sub(start));
+            let pids: Vec<u32> = self.readings.keys().copied().collect();
+            for pid in pids {
+                self.sample_gils(pid, at_ns).await;
+            }
+        }
+    }
+
+    async fn sample_gils(&mut self, pid: u32, at_ns: u64) {
+        let Some(runtime) = self.readings.get_mut(&pid).and_then(|reading| reading.runtime.as_mut()) else {
+            return;
+        };
+        if runtime.gils().next().is_none() {
+            return;
+        }
+        let samples = self.pool.gils(pid).await;
+        let gils = runtime.interpreters.iter_mut().filter_map(|interpreter| interpreter.gil.as_mut());
+        for (gil, sample) in gils.zip(samples) {
+            gil.samples.extend(sample.map(|sample| GilSample { at_ns, ..sample }));
+        }
+    }
+
+    fn finish(&mut self, processes: &mut [Process]) {
+        let kernel = (self.plan.kernel && self.tier == Tier::Ebpf).then(KernelSymbols::new);
+        for process in processes {
+            let reading = self.readings.remove(&process.pid).unwrap_or_default();
+            if !self.watch.alive(process.pid) {
+                let reason = "it ended while it was observed; what was read of it before is shown";
+                self.gaps.push(Gap::process("tasks", process.pid, reason));
+            }
+            let gaps =
+                assemble::fill(process, reading, &self.watch, &self.sights, kernel.as_ref(), self.tier);
+            self.gaps.extend(gaps);
+            let ns_tids = self.ns_tids.get(&process.pid);
+            for thread in &mut process.threads {
+                let inner = ns_tids.and_then(|tids| tids.get(&thread.tid));
+                thread.ns_tid = inner.copied().unwrap_or(thread.tid);
+            }
+        }
+    }
+
+    fn thread_request(&self, task: &Task) -> ThreadRequest {
+        ThreadRequest {
+            tid: task.tid,
+            ns_tid: self.ns_tid(task),
+            registers: task.registers.filter(|_| !task.on_cpu),
+            thread_pointer: task.thread_pointer,
+            syscall: task.syscall,
+        }
+    }
+
+    fn ns_tid(&self, task: &Task) -> u32 {
+        self.ns_tids.get(&task.pid).and_then(|tids| tids.get(&task.tid)).copied().unwrap_or(task.tid)
+    }
+}
