@@ -36,7 +36,10 @@ pub enum TasksError {
     Read(#[source] io::Error),
     /// A walk returned something else than records.
     #[error("the task iterator returned damaged data: {0}")]
-    Decode(#[from] inspector_ebpf::DecodeError),
+    Decode(inspector_ebpf::DecodeError),
+    /// inspector's own PID namespace cannot be told.
+    #[error("cannot read /proc/self/ns/pid: {0}; inspector needs /proc")]
+    Namespace(#[source] io::Error),
     /// inspector's PID namespace is not the host's.
     #[error(
         "inspector runs in a PID namespace of its own, whose ids the kernel's walk does not know; give it the host's (hostPID: true, --pid=host)"

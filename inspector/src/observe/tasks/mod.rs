@@ -6,6 +6,8 @@ mod clock;
 mod ebpf;
 mod error;
 mod offsets;
+mod proc;
+mod proc_text;
 mod record;
 mod restart;
 mod source;

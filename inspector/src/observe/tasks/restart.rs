@@ -32,7 +32,6 @@ enum Call {
 #[derive(Debug, Default)]
 pub(super) struct RestartNames {
     ranges: Option<Vec<(u64, u64, Call)>>,
-    unknown: bool,
 }
 
 impl RestartNames {
@@ -43,7 +42,6 @@ impl RestartNames {
         }
         let ranges = self.ranges.get_or_insert_with(|| read_ranges().unwrap_or_default());
         let call = call_of(ranges, restart_fn, kernel_stack);
-        self.unknown |= call.is_none();
         Syscall { number: call.map_or(RESTART, |call| number(call, raw.arguments)), restarted: true, ..raw }
     }
 
@@ -57,11 +55,6 @@ impl RestartNames {
             FUNCTIONS.iter().find(|(function, _)| *function == name).map(|&(_, call)| call)
         });
         Syscall { number: call.map_or(RESTART, |call| number(call, raw.arguments)), restarted: true, ..raw }
-    }
-
-    /// Some thread's call could not be told.
-    pub(super) const fn is_unknown(&self) -> bool {
-        self.unknown
     }
 }
 
