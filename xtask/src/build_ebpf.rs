@@ -86,6 +86,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is missing to build the object here; absent when nothing is.
+pub(crate) fn missing() -> Option<String> {
+    crate_root().and_then(|root| toolchain(&root)).err().map(|error| format!("{error:#}"))
+}
+
+/// Checks the committed object and makes a fresh one at `out`.
+pub(crate) fn check_and_build(out: PathBuf) -> anyhow::Result<()> {
+    run(&Options { check: true, out: None })?;
+    run(&Options { check: false, out: Some(out) })
+}
+
 /// Fails where the committed object does not come from the committed sources, as far as this machine can tell.
 fn check(root: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(root.join(RECORD)).with_context(|| format!("cannot read {RECORD}"))?;

@@ -55,7 +55,6 @@ pub(crate) fn demo(options: &Options) -> Result<()> {
     check(&serde_json::from_str(&report)?, &truth)
 }
 
-#[allow(clippy::print_stdout, reason = "the verdict is the result of the demo")]
 fn print(text: &str) {
     print!("{text}");
 }

@@ -1,5 +1,7 @@
 //! inspector's own commands: `cargo xtask demo`, `cargo xtask test`, and what they are made of.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "results go to stdout, progress to stderr")]
+
 mod bench;
 mod build_ebpf;
 mod demo;

@@ -22,7 +22,6 @@ pub(crate) fn root() -> &'static Path {
 }
 
 /// Says on stderr what comes next.
-#[allow(clippy::print_stderr, reason = "progress of an xtask goes to stderr")]
 pub(crate) fn say(line: &str) {
     eprintln!("xtask: {line}");
 }

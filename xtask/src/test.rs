@@ -1,32 +1,47 @@
 //! `cargo xtask test`: what CI runs, in CI's order.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::process::{cargo, exists, run, say};
+use crate::build_ebpf;
+use crate::process::{cargo, exists, root, run, say};
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also what is too long for CI: the real fleet, many repetitions.
+    /// Also what is too long for CI: many repetitions, all Pythons, NIXL, the bars on a quiet machine
     #[arg(long)]
     all: bool,
-    /// Only the end-to-end tests.
+    /// Leave out formatting, lints and licences
     #[arg(long)]
-    end_to_end: bool,
+    no_checks: bool,
 }
 
 pub(crate) fn tests(options: &Options) -> Result<()> {
-    if !options.end_to_end {
+    if !options.no_checks {
         checks()?;
     }
-    let mut tests = cargo(&["test", "--workspace"]);
+    let object = fresh_object()?;
+    let with_object = |mut command: Command| {
+        if let Some(object) = &object {
+            command.env("INSPECTOR_EBPF_OBJECT", object);
+        }
+        command
+    };
+    // With the same packages and targets as the tests, cargo builds each dependency once; the end-to-end tests then run
+    // exactly this binary.
+    run(&mut with_object(cargo(&["build", "--workspace", "--all-targets"])))?;
+    let mut tests = with_object(cargo(&["test", "--workspace", "--no-fail-fast"]));
+    tests.env("INSPECTOR_BIN", target().join("debug/inspector"));
     if options.all {
-        tests.env("INSPECTOR_TEST_ALL", "1");
+        tests.env("INSPECTOR_TEST_ALL", "1").env("INSPECTOR_PYTHONS", "all");
     }
     run(&mut tests)
 }
 
+/// Formatting, lints, licences and advisories.
 fn checks() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
@@ -38,6 +53,27 @@ fn checks() -> Result<()> {
         say("cargo-deny is not installed: licences and advisories are not checked");
     }
     Ok(())
+}
+
+/// The eBPF object built from the sources just now, to test with; without the toolchain the committed one is tested.
+fn fresh_object() -> Result<Option<std::path::PathBuf>> {
+    match build_ebpf::missing() {
+        None => {
+            let object = target().join("fresh.bpf.o");
+            say("checking the committed eBPF object and building a fresh one");
+            build_ebpf::check_and_build(object.clone())?;
+            Ok(Some(object))
+        }
+        Some(missing) if in_ci() => bail!("CI builds the eBPF object from source: {missing}"),
+        Some(missing) => {
+            say(&format!("the committed eBPF object is tested as it is: {missing}"));
+            Ok(None)
+        }
+    }
+}
+
+fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
 }
 
 /// CI installs everything: what is missing there is an error.

@@ -26,7 +26,6 @@ impl Row {
 }
 
 /// Prints rows side by side.
-#[allow(clippy::print_stdout, reason = "the table is the result of the bench")]
 pub(super) fn print(rows: &[Row]) {
     println!("| what | who | value | ratio |\n|---|---|---|---|");
     for row in rows {
