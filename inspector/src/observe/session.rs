@@ -40,15 +40,11 @@ pub(super) async fn run(plan: &Plan<'_>, discovery: Discovery) -> Capture {
     let Discovery { processes, gaps } = discovery;
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
-    let (source, tier, opened_gaps) = match tasks::open(&pids, plan.tier.unwrap_or(Tier::Ebpf)) {
-        Ok(opened) => (Some(opened.source), opened.tier, opened.gaps),
-        Err(error) => {
-            (None, Tier::Proc, vec![Gap::host("tasks", format!("no threads can be seen: {error}"))])
-        }
-    };
+    let tasks::Opened { source, tier, gaps: opened_gaps } =
+        tasks::open(&pids, plan.tier.unwrap_or(Tier::Ebpf));
     let session = Session {
         plan,
-        source,
+        source: Some(source),
         tier,
         pool: Pool::new(
             plan.helper.clone(),
