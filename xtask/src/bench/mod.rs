@@ -11,12 +11,12 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::demo;
-use crate::process::{root, say};
+use crate::process::{capture, cargo, root, say};
 
 use self::table::{Row, median};
 use self::target::Target;
@@ -45,6 +45,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut target = Target::start(options.threads, options.depth)?;
     dump_times(&tools, &target, options, &mut rows)?;
+    sweep(&target, &mut rows)?;
     memory_reads(&tools, &target, options, &mut rows)?;
     zero_stop(&tools, &mut target, options, &mut rows)?;
     drop(target);
@@ -68,6 +69,21 @@ fn dump_times(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec
     for (name, seconds) in times {
         rows.push(Row::new("dump of the target, wall", name, seconds, "s", Some(seconds / reference)));
     }
+    Ok(())
+}
+
+/// The task iterator beside /proc for the same threads.
+fn sweep(target: &Target, rows: &mut Vec<Row>) -> Result<()> {
+    let mut command =
+        cargo(&["run", "--release", "--package", "inspector-tests", "--bin", "sweep-against-proc", "--"]);
+    let (status, text) = capture(command.arg(target.pid().to_string()))?;
+    ensure!(status.success(), "sweep-against-proc: {status}");
+    let measured: Value = serde_json::from_str(&text)?;
+    let milliseconds = |name: &str| measured[name].as_f64().map(|ns| ns / 1e6).context("no number");
+    let (walk, proc) = (milliseconds("sweep_ns")?, milliseconds("proc_ns")?);
+    rows.push(Row::new("threads' states, wall", "/proc/…/{syscall,stack,stat}", proc, "ms", Some(1.0)));
+    rows.push(Row::new("threads' states, wall", "task iterator", walk, "ms", Some(walk / proc)));
+    rows.push(Row::new("eBPF set-up, wall", "inspector", milliseconds("open_ns")?, "ms", None));
     Ok(())
 }
 
