@@ -9,6 +9,8 @@ mod edges;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use edges::frozen_holder;
+
 use crate::{
     model::{
         Capture,

@@ -121,6 +121,9 @@ pub struct ThreadRule {
     /// It serves others: when it blocks for good outside its idle states, or ends, somebody waits.
     #[serde(default)]
     pub serving: bool,
+    /// It is started when it is first needed: that siblings have it says nothing.
+    #[serde(default)]
+    pub lazy: bool,
     /// Functions in which it waits for a process at the other end of a transfer.
     #[serde(default)]
     pub waits_for_peer: Vec<Pattern>,
@@ -145,6 +148,8 @@ pub struct Expected {
     /// How many.
     #[serde(default = "one")]
     pub count: u32,
+    /// What it is called.
+    pub thread: String,
     /// Environment variable that changes the count.
     pub count_env: Option<String>,
     /// Requests go on without it, so that its loss degrades and does not wedge.

@@ -1,0 +1,140 @@
+//! blocked-send: a send waits for a reader that does not read or is not there.
+
+use super::{
+    finding::{Case, Finding, Weighed, contradicts},
+    scene::{Actor, Scene},
+    weights, words,
+};
+use crate::model::{
+    Certainty, Wait, WaitKind,
+    report::{End, Family, Status},
+};
+
+pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
+    let senders: Vec<Actor<'_>> =
+        scene.actors().filter(|actor| actor.resolved.wait.kind == WaitKind::SocketSend).collect();
+    let findings = senders.iter().filter_map(|sender| finding(scene, sender)).collect();
+    let why = match senders.len() {
+        0 => "no thread waits in a send".to_owned(),
+        number => {
+            format!("{} in a send, none stands there without a deadline", words::count(number, "thread"))
+        }
+    };
+    Weighed::or_refuted(Family::BlockedSend, findings, why.clone(), vec![contradicts("waits", why)])
+}
+
+fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
+    let wait = &sender.resolved.wait;
+    if !sender.stands() || !sender.has_no_near_deadline() {
+        return None;
+    }
+    let mut case = Case::default();
+    case.support(
+        weights::SEND_STANDS,
+        "waits",
+        format!("{} is {}", words::thread(sender), words::detail(sender)),
+    );
+    if sender.serves() {
+        let role = sender.rule.map(|rule| rule.role.as_str()).unwrap_or_default();
+        case.support(
+            weights::SENDER_SERVES,
+            "knowledge",
+            format!("it is the {role} thread: while it stands, others are not served"),
+        );
+    }
+    if let Some(fact) = no_reader(scene, sender, wait) {
+        case.support(weights::NO_READER, "sockets", fact);
+    }
+    if let Some(bytes) = wait.send_queue.filter(|&bytes| bytes > 0) {
+        case.support(weights::SEND_QUEUE_FULL, "sockets", format!("{bytes} bytes wait in its send queue"));
+    }
+    let age = weights::for_long(sender.blocked_ns());
+    if age > 0.0 {
+        case.support(age, "waits", "it has stood there for longer than a slow reader needs");
+    }
+    let ends = vec![sender.end()];
+    let mut victims = scene.graph.victims(&ends);
+    let likely = scene.standing_in_ownerless_locks(sender.process.pid, &ends);
+    let holds = likely.iter().filter(|end| !victims.contains(end)).count();
+    victims.extend(likely.into_iter().filter(|end| !victims.contains(end)).collect::<Vec<_>>());
+    if !victims.is_empty() {
+        let fact = format!("{} wait behind it", words::count(victims.len(), "thread"));
+        case.support(weights::SENDER_BLOCKS_OTHERS, "waits", fact);
+    }
+    if holds > 0 {
+        case.support(
+            0.0,
+            "waits",
+            format!(
+                "{} of its process stand in a lock without a known owner, which it may hold [likely]",
+                words::count(holds, "thread")
+            ),
+        );
+    }
+    for edge in scene.graph.from(sender.end()) {
+        let certainty = if edge.certainty == Certainty::Proven { "proven" } else { "likely" };
+        case.support(
+            0.0,
+            "sockets",
+            format!(
+                "the other end is held by {} [{certainty}: {}]",
+                process_name(scene, edge.to),
+                edge.evidence
+            ),
+        );
+    }
+    let since = sender.blocked_ns().map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let summary = format!(
+        "{} has been blocked{since} in a send without a deadline: {}",
+        words::thread(sender),
+        words::waits_on(sender)
+    );
+    Some(Finding {
+        family: Family::BlockedSend,
+        status: Status::Wedged,
+        confidence: case.confidence(),
+        summary,
+        culprits: vec![sender.party()],
+        victims: scene.parties(&victims),
+        culprit_ends: ends,
+        victim_ends: victims,
+        action: scene.action(
+            Family::BlockedSend,
+            Some(sender.process),
+            sender.rule.map(|rule| rule.role.as_str()),
+        ),
+        evidence: case.evidence,
+        would_settle: None,
+    })
+}
+
+/// Why nobody reads, where that can be seen.
+fn no_reader(scene: &Scene<'_>, sender: &Actor<'_>, wait: &Wait) -> Option<String> {
+    if let Some(state) = wait.socket_state.as_deref().filter(|state| *state != "ESTABLISHED") {
+        return Some(format!("the connection is {state}"));
+    }
+    let peers: Vec<End> = scene.graph.from(sender.end()).map(|edge| edge.to).collect();
+    let stopped =
+        |end: &&End| scene.of(end.pid).next().is_some() && scene.of(end.pid).all(|actor| actor.is_stopped());
+    if let Some(end) = peers.iter().find(stopped) {
+        return Some(format!("{} at the other end is stopped", process_name(scene, *end)));
+    }
+    if wait.inode.is_some() && wait.socket_state.is_some() {
+        return None;
+    }
+    // A message socket without any connection that could take the message: ZeroMQ blocks a PUSH only then, as long as its
+    // high-water mark is 0.
+    let connected = wait.targets.iter().any(|target| target.socket_state.as_deref() == Some("ESTABLISHED"));
+    (wait.inode.is_none() && !connected).then(|| "no established connection of its socket was seen".into())
+}
+
+fn process_name(scene: &Scene<'_>, end: End) -> String {
+    match (
+        scene.capture.process(end.pid),
+        scene.capture.bystanders.iter().find(|beside| beside.pid == end.pid),
+    ) {
+        (Some(process), _) => words::process(process),
+        (None, Some(beside)) => format!("{} (pid {})", beside.comm, beside.pid),
+        (None, None) => format!("pid {}", end.pid),
+    }
+}

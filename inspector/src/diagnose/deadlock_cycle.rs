@@ -1,0 +1,105 @@
+//! deadlock-cycle: threads that wait for each other's locks in a circle.
+
+use super::{
+    finding::{Case, Finding, Weighed, contradicts},
+    scene::Scene,
+    weights, words,
+};
+use crate::model::{
+    Certainty, WaitKind,
+    report::{Cycle, Edge, End, Family, Status},
+};
+
+pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
+    let findings = scene.graph.cycles.iter().filter_map(|cycle| finding(scene, cycle)).collect();
+    let edges = scene.graph.edges.len();
+    let why = format!("no circle among {}", words::count(edges, "wait edge"));
+    Weighed::or_refuted(Family::DeadlockCycle, findings, why.clone(), vec![contradicts("waits", why)])
+}
+
+fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
+    let edges: Vec<&Edge> = scene.graph.edges_of(cycle).collect();
+    let first = scene.at(edges.first()?.from)?;
+    let mut case = Case::default();
+    let proven = cycle.certainty == Certainty::Proven;
+    case.support(
+        if proven { weights::PROVEN_CYCLE } else { weights::LIKELY_CYCLE },
+        "waits",
+        format!("{} wait for each other in a circle", words::count(edges.len(), "thread")),
+    );
+    for edge in &edges {
+        let (from, to) = (name(scene, edge.from), name(scene, edge.to));
+        let certainty = if edge.certainty == Certainty::Proven { "proven" } else { "likely" };
+        case.support(
+            0.0,
+            "waits",
+            format!("{from} → {to}: {} [{certainty}: {}]", edge.through.text, edge.evidence),
+        );
+    }
+    // The five-millisecond slices of a GIL waiter are no deadline: it asks again and again.
+    let bounded = edges
+        .iter()
+        .filter_map(|edge| scene.at(edge.from))
+        .find(|actor| actor.resolved.wait.has_deadline && actor.resolved.wait.kind != WaitKind::Gil);
+    if let Some(actor) = bounded {
+        let fact = format!("{}'s wait has a deadline, which will break the circle", words::thread(&actor));
+        case.contradict(weights::CYCLE_ENDS_ITSELF, "waits", fact);
+    }
+    let mut ends: Vec<End> = edges.iter().map(|edge| edge.from).collect();
+    ends.dedup();
+    let victims = scene.graph.victims(&ends);
+    if !victims.is_empty() {
+        case.support(
+            0.0,
+            "waits",
+            format!("{} outside the circle wait for it", words::count(victims.len(), "thread")),
+        );
+    }
+    let circle = edges.iter().map(|edge| {
+        let actor = scene.at(edge.from);
+        format!(
+            "{} waits for {}",
+            name(scene, edge.from),
+            actor.map_or_else(|| edge.through.text.clone(), |a| words::waits_on(&a))
+        )
+    });
+    let since = edges.iter().filter_map(|edge| scene.at(edge.from)?.blocked_ns()).max();
+    let since = since.map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let summary = if let [edge] = edges.as_slice() {
+        format!(
+            "{} waits{since} for a lock that it holds itself: {}",
+            name(scene, edge.from),
+            edge.through.text
+        )
+    } else {
+        format!(
+            "deadlock{since} in {}: {}",
+            words::process(first.process),
+            circle.collect::<Vec<_>>().join("; ")
+        )
+    };
+    Some(Finding {
+        family: Family::DeadlockCycle,
+        status: Status::Wedged,
+        confidence: case.confidence(),
+        summary,
+        culprits: scene.parties(&ends),
+        victims: scene.parties(&victims),
+        culprit_ends: ends,
+        victim_ends: victims,
+        action: scene.action(
+            Family::DeadlockCycle,
+            Some(first.process),
+            first.rule.map(|rule| rule.role.as_str()),
+        ),
+        evidence: case.evidence,
+        would_settle: (!proven).then(|| "a second look at the edges that are only likely".into()),
+    })
+}
+
+fn name(scene: &Scene<'_>, end: End) -> String {
+    match scene.at(end) {
+        Some(actor) => format!("{} (tid {})", actor.name(), actor.thread.tid),
+        None => end.tid.map_or_else(|| format!("pid {}", end.pid), |tid| format!("tid {tid}")),
+    }
+}

@@ -1,0 +1,124 @@
+//! gil-starvation: one thread keeps the GIL, the others ask for it in vain.
+
+use super::{
+    finding::{Case, Finding, Weighed, contradicts},
+    scene::Scene,
+    weights, words,
+};
+use crate::{
+    graph::frozen_holder,
+    model::{
+        Gil, Process, WaitKind,
+        report::{End, Family, Status},
+    },
+};
+
+pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
+    let mut findings = Vec::new();
+    let (mut gils, mut sampled) = (0_usize, 0_usize);
+    for process in &scene.capture.processes {
+        for gil in process.python.iter().flat_map(|python| python.gils()) {
+            gils += 1;
+            sampled += usize::from(gil.samples.len() > 1);
+            findings.extend(finding(scene, process, gil));
+        }
+    }
+    if gils > 0 && sampled == 0 {
+        let why = "no GIL was read more than once, so that none can be told to stand still".into();
+        return Weighed::or_open(
+            Family::GilStarvation,
+            findings,
+            why,
+            "an observation of a second (--duration 1s)".into(),
+        );
+    }
+    let why = match gils {
+        0 => "no GIL was seen".to_owned(),
+        _ => format!("of {} none is kept from threads that ask for it", words::count(gils, "GIL")),
+    };
+    Weighed::or_refuted(Family::GilStarvation, findings, why.clone(), vec![contradicts("gil", why)])
+}
+
+fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
+    let tid = frozen_holder(&gil.samples)?;
+    let holder = scene.at(End { pid: process.pid, tid: Some(tid) })?;
+    if holder.is_stopped() {
+        return None; // A stopped process keeps its GIL: the stop is the cause.
+    }
+    let waits = |kind| move |actor: &super::scene::Actor<'_>| actor.resolved.wait.kind == kind;
+    let waiters: Vec<End> = scene
+        .of(process.pid)
+        .filter(waits(WaitKind::Gil))
+        .filter(|actor| actor.thread.tid != tid)
+        .filter(|actor| match gil.cond {
+            Some((start, end)) => {
+                actor.resolved.wait.address.is_none_or(|address| (start..end).contains(&address))
+            }
+            None => true,
+        })
+        .map(|actor| actor.end())
+        .collect();
+    if waiters.is_empty() {
+        return None;
+    }
+    let (first, last) = (gil.samples.first()?, gil.samples.last()?);
+    let span = last.at_ns.saturating_sub(first.at_ns);
+    let mut case = Case::default();
+    case.support(
+        weights::GIL_UNMOVED,
+        "gil",
+        format!(
+            "in {} over {} the holder is tid {tid} and switch_number stays {}",
+            words::count(gil.samples.len(), "reading"),
+            words::age(span),
+            first.switch_number
+        ),
+    );
+    case.support(0.0, "waits", format!("{} wait for it", words::count(waiters.len(), "thread")));
+    // A look of a tenth less than a second is a second's observation with its start-up taken off.
+    if span < weights::STANDING_NS / 10 * 8 {
+        let fact = format!("the readings span {} only", words::age(span));
+        case.contradict(weights::GIL_SHORT_LOOK, "gil", fact);
+    }
+    if holder.resolved.wait.kind == WaitKind::Running {
+        case.support(
+            weights::GIL_HOLDER_RUNS,
+            "threads",
+            "the holder runs native code and does not answer requests to drop the GIL",
+        );
+    } else {
+        case.support(
+            weights::GIL_HOLDER_BLOCKED,
+            "waits",
+            format!("the holder is {}", words::detail(&holder)),
+        );
+    }
+    let ends = vec![holder.end()];
+    let mut victims = waiters;
+    victims.extend(scene.graph.victims(&ends).into_iter().filter(|end| !ends.contains(end)));
+    victims.sort_unstable();
+    victims.dedup();
+    let summary = format!(
+        "{} keeps the GIL and does not give it up ({}); {} wait for it",
+        words::thread(&holder),
+        words::detail(&holder),
+        words::count(victims.len(), "thread"),
+    );
+    Some(Finding {
+        family: Family::GilStarvation,
+        status: Status::Wedged,
+        confidence: case.confidence(),
+        summary,
+        culprits: vec![holder.party()],
+        victims: scene.parties(&victims),
+        culprit_ends: ends,
+        victim_ends: victims,
+        action: scene.action(
+            Family::GilStarvation,
+            Some(process),
+            holder.rule.map(|rule| rule.role.as_str()),
+        ),
+        evidence: case.evidence,
+        would_settle: (span < weights::STANDING_NS).then(|| "a longer observation (--duration 5s)".into()),
+    })
+}

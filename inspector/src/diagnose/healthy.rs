@@ -1,0 +1,136 @@
+//! healthy and unknown: what is said where no finding weighs enough to be the verdict.
+//!
+//! `healthy` says that nothing which should move stands still *among what was looked at*; it names what was not.
+//! `unknown` is given only for a reason: nothing to judge, something that could not be read, or a finding that weighs
+//! too much to pass over and too little to be the verdict.
+
+use super::{
+    finding::{Finding, contradicts, supports},
+    scene::Scene,
+    weights, words,
+};
+use crate::model::{
+    MmapLock, Process, TaskState, Tier, WaitKind,
+    report::{Evidence, Family, Status, Verdict},
+};
+
+/// The verdict, given the heaviest finding.
+pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
+    if scene.capture.processes.is_empty() {
+        let gaps = scene
+            .capture
+            .gaps
+            .iter()
+            .map(|gap| contradicts(&gap.source, gap.reason.clone()))
+            .take(8)
+            .collect();
+        return unknown(
+            "there is no process to judge".into(),
+            "Name one with --pid, or start the engine.",
+            gaps,
+        );
+    }
+    if let Some(finding) = heaviest.filter(|finding| finding.confidence >= weights::SUSPICION) {
+        let action = finding.would_settle.as_deref().map(|what| format!("What would settle it: {what}."));
+        let summary = format!("not sure, but suspicious: {}", finding.summary);
+        let action = action.as_deref().unwrap_or("Look again in a minute: a wedge is still there then.");
+        return unknown(summary, action, finding.evidence.clone());
+    }
+    let blind = blind_spots(scene);
+    if !blind.is_empty() {
+        let first = blind.first().map(|fact| fact.fact.clone()).unwrap_or_default();
+        let action = "Run `inspector doctor` for what this host allows, and look again.";
+        return unknown(format!("cannot tell: {first}"), action, blind);
+    }
+    healthy(scene, heaviest)
+}
+
+fn unknown(summary: String, action: &str, evidence: Vec<Evidence>) -> Verdict {
+    Verdict {
+        status: Status::Unknown,
+        family: Family::Unknown,
+        confidence: 0.0,
+        summary,
+        culprits: Vec::new(),
+        victims: Vec::new(),
+        action: action.into(),
+        evidence,
+    }
+}
+
+fn healthy(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
+    let actors = || scene.actors();
+    let number = actors().count();
+    let running = actors().filter(|actor| actor.resolved.wait.kind == WaitKind::Running).count();
+    let idle = actors().filter(|actor| actor.idle).count();
+    let mut evidence = vec![
+        supports(
+            "threads",
+            format!(
+                "{} in {}: {running} running, {idle} in a known idle state, none that serves stands still",
+                words::count(number, "thread"),
+                words::count(scene.capture.processes.len(), "process"),
+            ),
+        ),
+        supports("waits", format!("no circle among {}", words::count(scene.graph.edges.len(), "wait edge"))),
+    ];
+    if let Some(finding) = heaviest {
+        evidence.push(contradicts("waits", format!("passed over as too little: {}", finding.summary)));
+    }
+    evidence.push(contradicts(
+        "scope",
+        "not looked at: request queues, metrics, logs and GPUs; a request that waits inside a scheduler which polls does not show in its threads",
+    ));
+    let clean = scene.capture.gaps.is_empty();
+    if !clean {
+        let gaps = words::count(scene.capture.gaps.len(), "gap");
+        evidence.push(contradicts("gaps", format!("{gaps} in what could be read (listed under gaps)")));
+    }
+    Verdict {
+        status: Status::Healthy,
+        family: Family::Healthy,
+        confidence: if clean { weights::HEALTHY } else { weights::HEALTHY_WITH_GAPS },
+        summary: "nothing that should move stands still".into(),
+        culprits: Vec::new(),
+        victims: Vec::new(),
+        action:
+            "Nothing to do. If requests hang all the same, look at what was not looked at (see the evidence)."
+                .into(),
+        evidence,
+    }
+}
+
+/// Why `healthy` cannot be said.
+fn blind_spots(scene: &Scene<'_>) -> Vec<Evidence> {
+    let mut facts = Vec::new();
+    if scene.capture.tier == Tier::Proc {
+        facts.push(contradicts(
+            "tier",
+            "only /proc could be read: no stacks, so that an idle thread and a stuck one look alike; run as root",
+        ));
+    }
+    for process in &scene.capture.processes {
+        if let Some(why) = blind(scene, process) {
+            facts.push(contradicts("processes", format!("{}: {why}", words::process(process))));
+        }
+    }
+    facts
+}
+
+fn blind(scene: &Scene<'_>, process: &Process) -> Option<&'static str> {
+    let is_worker = process.worker.as_ref().is_some_and(|worker| worker.engine != "python");
+    if process.state == TaskState::Zombie {
+        return is_worker.then_some("it has ended, and its parent has not noticed (zombie)");
+    }
+    if scene.of(process.pid).next().is_none() {
+        return Some("none of its threads could be read");
+    }
+    let stackless =
+        process.python.is_none() && scene.of(process.pid).all(|actor| actor.resolved.frames.is_empty());
+    if stackless && process.mmap_lock == MmapLock::Contended {
+        return Some("its memory map is locked (mmap_lock), so that no stack could be read");
+    }
+    // A stopped or frozen process was weighed by its state.
+    let knows_python = scene.rule(process).is_some_and(|rule| !rule.ready.is_empty() || rule.plain);
+    (knows_python && process.python.is_none()).then_some("its Python stacks could not be read")
+}
