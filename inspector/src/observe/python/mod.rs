@@ -24,6 +24,7 @@ mod lines;
 mod locate;
 mod maps;
 mod names;
+mod pyspy;
 mod reader;
 mod snapshot;
 mod stack;
@@ -79,7 +80,19 @@ pub fn read(
     threads: &[ThreadRequest],
     frames: &mut FrameTable,
 ) -> Result<PythonRead, PythonError> {
-    snapshot::read(memory, pid, threads, frames)
+    let why = match snapshot::read(memory, pid, threads, frames) {
+        Err(PythonError::NotRecognised { why, .. }) => why,
+        read => return read,
+    };
+    match pyspy::read(pid, threads, frames) {
+        Ok(mut read) => {
+            let reason =
+                format!("read by py-spy, since inspector's own reader does not know this Python: {why}");
+            read.gaps.push(Gap::process("python", pid, reason));
+            Ok(read)
+        }
+        Err(second) => Err(PythonError::NotRecognised { pid, why: format!("{why}; py-spy: {second}") }),
+    }
 }
 
 /// Reads each GIL of `runtime` again, in the order of [`PythonRuntime::gils`]; `None` where it never settled or could not
