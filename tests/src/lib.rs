@@ -7,6 +7,7 @@
 pub mod compile;
 pub mod fixture;
 pub mod fleet;
+pub mod gdb;
 pub mod inspector;
 pub mod paths;
 pub mod procfs;

@@ -7,6 +7,8 @@
 mod arch;
 mod expression;
 mod file;
+#[cfg(test)]
+mod hostile;
 mod image;
 pub mod kernel;
 mod maps;

@@ -7,8 +7,8 @@
 //! needs a register that the walk does not have ends the walk, and the reason says which.
 
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, Encoding, EndianSlice, LittleEndian, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection as _,
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianSlice, LittleEndian, Pointer,
+    Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _,
 };
 
 use super::{arch::register, image::Tables};
@@ -98,7 +98,18 @@ pub(super) fn look_up(tables: &Tables, svma: u64) -> Result<Row, NoRow> {
     let table = header.table().ok_or_else(|| NoRow::broken("an unwind table without an index".into()))?;
     let mut section = EhFrame::new(&tables.frames, LittleEndian);
     section.set_address_size(8);
-    let entry = table.fde_for_address(&section, &bases, svma, EhFrame::cie_from_offset).map_err(damaged)?;
+    // gimli's own `fde_for_address` subtracts without a check: the index of a damaged table points anywhere.
+    let Pointer::Direct(place) = table.lookup(svma, &bases).map_err(damaged)? else {
+        return Err(NoRow::broken("an unwind table that points indirectly".into()));
+    };
+    let offset = place.checked_sub(tables.frames_svma).and_then(|offset| usize::try_from(offset).ok());
+    let offset =
+        offset.ok_or_else(|| NoRow::broken("damaged unwind information (a pointer out of it)".into()))?;
+    let entry =
+        section.fde_from_offset(&bases, EhFrameOffset(offset), EhFrame::cie_from_offset).map_err(damaged)?;
+    if !entry.contains(svma) {
+        return Err(damaged(gimli::Error::NoUnwindInfoForAddress));
+    }
     if entry.is_signal_trampoline() {
         return Ok(Row::Signal);
     }

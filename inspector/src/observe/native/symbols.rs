@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
 };
@@ -42,12 +43,7 @@ pub(super) fn name(
             }
         }
     }
-    let symbolizer = Symbolizer::builder()
-        .enable_auto_reload(false)
-        .enable_code_info(false)
-        .enable_inlined_fns(false)
-        .enable_demangling(true)
-        .build();
+    let symbolizer = symbolizer();
     for (module, frames) in by_module.into_values() {
         let functions = match &module.image {
             Ok((loaded, bias)) => {
@@ -65,6 +61,16 @@ pub(super) fn name(
         }
     }
     named
+}
+
+/// A symbolizer of ELF symbol tables.
+pub(super) fn symbolizer() -> Symbolizer {
+    Symbolizer::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(false)
+        .enable_inlined_fns(false)
+        .enable_demangling(true)
+        .build()
 }
 
 fn to_frame(frame: RawFrame, function: Option<String>, module: Option<String>) -> Frame {
@@ -87,7 +93,11 @@ fn functions(
     let Some(file) = &loaded.file else {
         return if module.mapping.has_file() { Vec::new() } else { vdso_functions(module, svmas, memory) };
     };
-    // The symbol tables alone: debug information of a file like libtorch's takes seconds.
+    in_file(symbolizer, file, svmas)
+}
+
+/// Names from a file's symbol tables alone: the debug information of a file like libtorch's takes seconds.
+pub(super) fn in_file(symbolizer: &Symbolizer, file: &File, svmas: &[u64]) -> Vec<Option<String>> {
     let mut elf = source::Elf::new(file::path_of(file));
     elf.debug_syms = false;
     let symbols = symbolizer.symbolize(&elf.into(), Input::VirtOffset(svmas)).unwrap_or_default();

@@ -99,7 +99,14 @@ impl Walk {
 
     /// The memory at `address` cannot be read.
     pub(super) fn give_up(&mut self, address: u64) {
-        self.end = Some(StackEnd::Stopped(format!("the stack at {address:#x} cannot be read")));
+        let Registers { pc, fp, .. } = self.registers;
+        // Without a capture of all registers (tier `memory`) the frame pointer is 0.
+        let why = if address < LOWEST_STACK {
+            format!("the frame at {pc:#x} needs the frame pointer, which is {fp:#x}")
+        } else {
+            format!("the stack at {address:#x} cannot be read")
+        };
+        self.end = Some(StackEnd::Stopped(why));
     }
 
     fn step(&mut self, modules: &mut Modules<'_>, cache: &mut arch::Cache) -> Step {
