@@ -116,7 +116,7 @@ fn parse_line(line: &[u8]) -> Option<(u64, usize, usize)> {
     }
     let from = digits + 3;
     let name = line.get(from..)?;
-    let length = name.iter().position(|byte| byte.is_ascii_whitespace()).unwrap_or(name.len());
+    let length = name.iter().position(u8::is_ascii_whitespace).unwrap_or(name.len());
     Some((address, from, length))
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Modules<'a> {
     memory_only: bool,
     maps: Maps,
     images: HashMap<(u64, u64), Result<Rc<Loaded>, String>>,
-    modules: HashMap<u64, Module>,
+    by_mapping: HashMap<u64, Module>,
     rows: HashMap<(u64, bool), Result<Row, String>>,
     table_bytes: u64,
     /// framehop, with every module that was hit so far.
@@ -79,7 +79,7 @@ impl<'a> Modules<'a> {
             memory_only,
             maps,
             images: HashMap::new(),
-            modules: HashMap::new(),
+            by_mapping: HashMap::new(),
             rows: HashMap::new(),
             table_bytes: 0,
             unwinder: arch::Unwinder::new(),
@@ -138,7 +138,7 @@ impl<'a> Modules<'a> {
     /// The module that holds the code at `address`, opened if it was not yet.
     pub(super) fn module(&mut self, address: u64) -> Result<Module, String> {
         let mapping = self.maps.at(address).ok_or_else(|| format!("nothing is mapped at {address:#x}"))?;
-        if let Some(module) = self.modules.get(&mapping.start) {
+        if let Some(module) = self.by_mapping.get(&mapping.start) {
             return Ok(module.clone());
         }
         if !mapping.executable {
@@ -158,7 +158,7 @@ impl<'a> Modules<'a> {
             self.unwinder.add_module(for_framehop(&mapping, &loaded.image, tables, *bias));
         }
         let module = Module { mapping, image };
-        self.modules.insert(module.mapping.start, module.clone());
+        self.by_mapping.insert(module.mapping.start, module.clone());
         Ok(module)
     }
 
