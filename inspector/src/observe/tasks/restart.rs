@@ -20,6 +20,9 @@ const FUNCTIONS: [(&str, Call); 5] = [
     ("alarm_timer_nsleep_restart", Call::ClockNanosleep),
 ];
 
+/// Functions of a system call's entry, x86-64 and arm64: what they call does the work.
+const ENTRIES: [&str; 3] = ["do_syscall_64", "sys_restart_syscall", "invoke_syscall"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Futex,
@@ -54,6 +57,10 @@ impl RestartNames {
             let name = name.split('+').next()?;
             FUNCTIONS.iter().find(|(function, _)| *function == name).map(|&(_, call)| call)
         });
+        // The kernel leaves scheduling functions out of this file, and of the five only the sleep is one
+        // (`__sched`): a stack of the system call's entry alone is a sleep.
+        let entry = kernel_names.first().is_some_and(|name| ENTRIES.iter().any(|entry| name.contains(entry)));
+        let call = call.or(entry.then_some(Call::Nanosleep));
         Syscall { number: call.map_or(RESTART, |call| number(call, raw.arguments)), restarted: true, ..raw }
     }
 }
@@ -160,6 +167,8 @@ mod tests {
         assert_eq!(recovered.number, syscalls::Sysno::futex as u32);
         assert!(recovered.restarted);
         assert_eq!(recovered.arguments, raw.arguments);
+        let hidden = RestartNames::recover_by_name(raw, &["do_syscall_64".to_owned()]);
+        assert_eq!(hidden.number, syscalls::Sysno::clock_nanosleep as u32, "the kernel hides its sleep");
         let unknown = RestartNames::recover_by_name(raw, &[]);
         assert_eq!((unknown.number, unknown.restarted), (RESTART, true));
     }

@@ -1,0 +1,256 @@
+//! The task snapshot against what `/proc` says of the same threads.
+
+use std::{collections::BTreeMap, fs, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use inspector::{
+    model::{MmapLock, TaskState, Tier},
+    observe::tasks::{Opened, Task, open},
+};
+use inspector_tests::{Fixture, compile, eventually, procfs};
+use rustix::{
+    process::Signal,
+    time::{ClockId, clock_gettime},
+};
+
+fn waits(arguments: &[&str]) -> Result<Fixture> {
+    Ok(Fixture::program(&compile::c("tasks/waits.c", &[])?, arguments)?.0)
+}
+
+/// The source of a tier, which must be reached: these tests run as root.
+fn reach(tier: Tier, pids: &[u32]) -> Result<Opened> {
+    let opened = open(pids, tier);
+    ensure!(opened.tier == tier, "tier {:?} instead of {tier:?}: {:?}", opened.tier, opened.gaps);
+    ensure!(opened.gaps.is_empty(), "{:?}", opened.gaps);
+    Ok(opened)
+}
+
+/// One sweep, by tid.
+fn sweep(opened: &mut Opened) -> Result<BTreeMap<u32, Task>> {
+    let sweep = opened.source.sweep()?;
+    ensure!(sweep.at_ns <= sweep.ended_ns);
+    Ok(sweep.tasks.into_iter().map(|task| (task.tid, task)).collect())
+}
+
+/// A process of `threads` waiting threads (and the main thread), all of which block.
+fn many(threads: usize) -> Result<(Fixture, Vec<u32>)> {
+    let target = waits(&["many", &threads.to_string()])?;
+    let tids = procfs::tids(target.pid());
+    ensure!(tids.len() == threads + 1);
+    for &tid in &tids {
+        procfs::wait_state(target.pid(), tid, "S")?;
+    }
+    Ok((target, tids))
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// `/proc/PID/task/TID/syscall`, as text.
+fn syscall_line(pid: u32, tid: u32) -> Result<String> {
+    Ok(fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))?.trim().to_owned())
+}
+
+/// What that file would say of a task.
+fn as_line(task: &Task) -> String {
+    let registers = task.registers.unwrap_or_default();
+    let Some(syscall) = task.syscall else { return format!("-1 {:#x} {:#x}", registers.sp, registers.pc) };
+    let arguments: Vec<String> = syscall.arguments.iter().map(|argument| format!("{argument:#x}")).collect();
+    format!("{} {} {:#x} {:#x}", syscall.number, arguments.join(" "), registers.sp, registers.pc)
+}
+
+#[test]
+fn every_thread_of_a_large_process_is_seen_as_proc_sees_it() -> Result<()> {
+    let (target, tids) = many(300)?;
+    let pid = target.pid();
+    for tier in [Tier::Ebpf, Tier::Memory] {
+        let mut opened = reach(tier, &[pid])?;
+        let tasks = sweep(&mut opened)?;
+        ensure!(tasks.keys().copied().eq(tids.iter().copied()), "{tier:?}: {:?}", tasks.keys());
+        for (&tid, task) in &tasks {
+            ensure!(task.pid == pid);
+            ensure!(Some(task.comm.clone()) == procfs::comm(pid, tid), "{tier:?}: {task:?}");
+            ensure!(Some(task.state.letter()) == procfs::state(pid, tid), "{tier:?}: {task:?}");
+            ensure!(as_line(task) == syscall_line(pid, tid)?, "{tier:?}: {task:?}");
+            ensure!(!task.on_cpu, "{tier:?}: {task:?}");
+            ensure!(task.fingerprint.switched_in > 0, "{tier:?}: {task:?}");
+            let kernel = if tier == Tier::Ebpf { task.kernel_stack.len() } else { task.kernel_names.len() };
+            ensure!(kernel >= 3, "{tier:?}: a blocked thread has a kernel stack: {task:?}");
+        }
+        let again = sweep(&mut opened)?;
+        for (tid, task) in &tasks {
+            ensure!(again[tid].fingerprint == task.fingerprint, "{tid} did not run in between");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn only_ebpf_gives_thread_pointers_locks_and_times() -> Result<()> {
+    let (target, _) = many(20)?;
+    let tasks = sweep(&mut reach(Tier::Ebpf, &[target.pid()])?)?;
+    let mut pointers: Vec<u64> = tasks.values().filter_map(|task| task.thread_pointer).collect();
+    pointers.sort_unstable();
+    pointers.dedup();
+    ensure!(pointers.len() == tasks.len(), "each thread has its own: {pointers:x?}");
+    for task in tasks.values() {
+        ensure!(task.mmap_lock == MmapLock::Free, "{task:?}");
+        ensure!(task.frozen == Some(false), "{task:?}");
+        ensure!(task.off_cpu_ns.is_some(), "{task:?}");
+    }
+    let tasks = sweep(&mut reach(Tier::Memory, &[target.pid()])?)?;
+    ensure!(tasks.values().all(|task| task.off_cpu_ns.is_none() && task.mmap_lock == MmapLock::Unknown));
+    let tasks = sweep(&mut reach(Tier::Proc, &[target.pid()])?)?;
+    ensure!(tasks.len() == 21);
+    ensure!(tasks.values().all(|task| task.state == TaskState::Sleeping && task.syscall.is_none()));
+    Ok(())
+}
+
+#[test]
+fn a_wait_that_nobody_watched_has_its_true_beginning() -> Result<()> {
+    let mut target = waits(&["block"])?;
+    let pid = target.pid();
+    target.tell("go")?;
+    let line = target.line()?;
+    let before: u64 = line.strip_prefix("blocks ").context("no time")?.parse()?;
+    procfs::wait_blocked(pid, pid)?;
+    let after = monotonic_ns();
+    // It has been waiting for a while before anybody looks.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut opened = reach(Tier::Ebpf, &[pid])?;
+    // Each sweep calibrates; on a busy machine one of them may be late.
+    for _ in 0..10 {
+        opened.source.sweep()?;
+    }
+    let sweep = opened.source.sweep()?;
+    let task = sweep.tasks.first().context("no thread")?;
+    let since = sweep.ended_ns - task.off_cpu_ns.context("no time")?;
+    // What is shown can be later than the truth by the lag of the calibration, and earlier by the clocks' drift.
+    ensure!(since + 1_000_000 >= before, "blocked {} ns before it said so", before - since);
+    ensure!(since <= after, "blocked {} ns after it was seen to be", since - after);
+    Ok(())
+}
+
+#[test]
+fn a_stop_and_a_continue_hide_no_system_call() -> Result<()> {
+    let (target, tids) = many(20)?;
+    let pid = target.pid();
+    let mut sources = [reach(Tier::Ebpf, &[pid])?, reach(Tier::Memory, &[pid])?];
+    let calls = |tasks: &BTreeMap<u32, Task>| -> Vec<_> {
+        tasks.values().map(|task| task.syscall.map(|call| (call.number, call.arguments))).collect()
+    };
+    let before = sources.iter_mut().map(|source| Ok(calls(&sweep(source)?))).collect::<Result<Vec<_>>>()?;
+    target.signal(Signal::STOP)?;
+    for &tid in &tids {
+        procfs::wait_state(pid, tid, "T")?;
+    }
+    for (source, before) in sources.iter_mut().zip(&before) {
+        let tasks = sweep(source)?;
+        ensure!(tasks.values().all(|task| task.state == TaskState::Stopped), "{tasks:?}");
+        ensure!(calls(&tasks) == *before, "stopped");
+    }
+    target.signal(Signal::CONT)?;
+    for &tid in &tids {
+        procfs::wait_blocked(pid, tid)?;
+    }
+    for (source, before) in sources.iter_mut().zip(&before) {
+        let tasks = sweep(source)?;
+        let restarted = tasks.values().filter(|task| task.syscall.is_some_and(|call| call.restarted)).count();
+        // Timed futex, sleep and timed poll: three in five.
+        ensure!(restarted == 12, "{restarted} calls were restarted");
+        for ((task, now), before) in tasks.values().zip(calls(&tasks)).zip(before) {
+            ensure!(now == *before, "was {before:?}, then {task:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_cannot_be_interrupted_is_seen_like_any_other() -> Result<()> {
+    let target = waits(&["vfork"])?;
+    let pid = target.pid();
+    let tid = eventually("the thread waits for its child", || {
+        procfs::tids(pid).into_iter().find(|&tid| procfs::state(pid, tid) == Some('D'))
+    })?;
+    for tier in [Tier::Ebpf, Tier::Memory, Tier::Proc] {
+        let tasks = sweep(&mut reach(tier, &[pid])?)?;
+        ensure!(tasks[&tid].state == TaskState::Disk, "{tier:?}: {:?}", tasks[&tid]);
+        ensure!(tasks[&tid].comm == "vforked");
+        ensure!(tasks[&pid].state == TaskState::Sleeping, "{tier:?}: {:?}", tasks[&pid]);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_wanted_processes_can_change_and_die() -> Result<()> {
+    let (mut first, _) = many(3)?;
+    let (second, _) = many(5)?;
+    for tier in [Tier::Ebpf, Tier::Memory] {
+        let mut opened = reach(tier, &[first.pid()])?;
+        ensure!(sweep(&mut opened)?.len() == 4);
+        opened.source.watch(&[second.pid(), first.pid()])?;
+        ensure!(sweep(&mut opened)?.len() == 10);
+        opened.source.watch(&[second.pid()])?;
+        ensure!(sweep(&mut opened)?.values().all(|task| task.pid == second.pid()));
+        opened.source.watch(&[])?;
+        ensure!(sweep(&mut opened)?.is_empty());
+    }
+    let mut opened = reach(Tier::Ebpf, &[first.pid(), second.pid()])?;
+    first.kill();
+    ensure!(sweep(&mut opened)?.len() == 6);
+    Ok(())
+}
+
+#[test]
+fn inspector_can_look_at_itself() -> Result<()> {
+    let own = std::process::id();
+    let mut opened = reach(Tier::Ebpf, &[own])?;
+    let reader = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    let tasks = sweep(&mut opened)?;
+    ensure!(tasks[&reader].on_cpu, "{:?}", tasks[&reader]);
+    ensure!(tasks[&reader].state == TaskState::Running && tasks[&reader].off_cpu_ns.is_none());
+    opened.source.watch(&[])?;
+    ensure!(
+        sweep(&mut opened)?.is_empty(),
+        "its own thread is walked for the clock's sake, and not reported"
+    );
+    Ok(())
+}
+
+/// `cargo test --release -p inspector-tests --test tasks -- --ignored --nocapture sweep_cost`
+#[test]
+#[ignore = "a measurement, not a test"]
+#[allow(clippy::print_stdout, reason = "its result is what it prints")]
+fn sweep_cost() -> Result<()> {
+    let (target, tids) = many(1000)?;
+    let pid = target.pid();
+    let start = Instant::now();
+    let mut ebpf = reach(Tier::Ebpf, &[pid])?;
+    println!("open: {:?}", start.elapsed());
+    let mut memory = reach(Tier::Memory, &[pid])?;
+    let mut times: [Vec<_>; 3] = Default::default();
+    for _ in 0..30 {
+        let start = Instant::now();
+        ensure!(ebpf.source.sweep()?.tasks.len() == tids.len());
+        times[0].push(start.elapsed());
+        let start = Instant::now();
+        ensure!(memory.source.sweep()?.tasks.len() == tids.len());
+        times[1].push(start.elapsed());
+        let start = Instant::now();
+        for tid in &tids {
+            for file in ["syscall", "stack", "stat"] {
+                fs::read(format!("/proc/{pid}/task/{tid}/{file}"))?;
+            }
+        }
+        times[2].push(start.elapsed());
+    }
+    for (what, times) in
+        ["eBPF sweep", "/proc sweep", "plain reads of syscall, stack, stat"].iter().zip(&mut times)
+    {
+        times.sort_unstable();
+        println!("{what}: median {:?}, best {:?}", times[times.len() / 2], times[0]);
+    }
+    Ok(())
+}
