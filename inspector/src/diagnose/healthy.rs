@@ -17,17 +17,13 @@ use crate::model::{
 /// The verdict, given the heaviest finding.
 pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
     if scene.capture.processes.is_empty() {
-        let gaps = scene
-            .capture
-            .gaps
-            .iter()
-            .map(|gap| contradicts(&gap.source, gap.reason.clone()))
-            .take(8)
-            .collect();
+        let gaps = scene.capture.gaps.iter().map(|gap| contradicts(&gap.source, gap.reason.clone()));
+        let facts =
+            std::iter::once(contradicts("discover", "no process was captured")).chain(gaps).take(8).collect();
         return unknown(
             "there is no process to judge".into(),
             "Name one with --pid, or start the engine.",
-            gaps,
+            facts,
         );
     }
     if let Some(finding) = heaviest.filter(|finding| finding.confidence >= weights::SUSPICION) {

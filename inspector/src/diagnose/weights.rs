@@ -34,7 +34,7 @@ pub(super) const STOP_LASTS: f64 = 0.2;
 /// Somebody waits for the stopped process.
 pub(super) const STOP_HURTS: f64 = 0.07;
 /// Nobody is known to wait for it, and it is not a worker: a job in the background of a shell.
-pub(super) const STOP_IS_NOBODYS: f64 = 0.5;
+pub(super) const STOP_IS_NOBODYS: f64 = 0.7;
 
 /// A cycle whose every edge is proven.
 pub(super) const PROVEN_CYCLE: f64 = 0.95;

@@ -1,0 +1,506 @@
+//! Each family, and the same capture without its cause: that one must be healthy.
+
+mod builder;
+
+use proptest::prelude::*;
+
+use self::builder::{Builder, DECODE, DECODE_DETOKENIZER, DECODE_HTTP, PREFILL, PREFILL_HTTP, SECOND};
+use super::Diagnosis;
+use crate::model::{
+    Bystander, Certainty, Fd, FdKind, Gap, Owner, PythonThread, Socket, TaskState, Tier, WaitKind,
+    report::{Family, Party, PartyKind, Status},
+};
+
+fn ends(parties: &[Party]) -> Vec<(u32, Option<u32>)> {
+    parties.iter().map(|party| (party.pid.unwrap(), party.tid)).collect()
+}
+
+#[track_caller]
+fn assert_verdict(diagnosis: &Diagnosis, status: Status, family: Family) {
+    let verdict = &diagnosis.verdict;
+    assert_eq!((verdict.status, verdict.family), (status, family), "{verdict:#?}");
+    assert!(!verdict.evidence.is_empty() && !verdict.action.is_empty() && !verdict.summary.is_empty());
+    assert!((0.0..=1.0).contains(&verdict.confidence));
+    assert_eq!(diagnosis.hypotheses[0].family, family);
+}
+
+#[track_caller]
+fn assert_healthy(builder: &Builder) {
+    let diagnosis = builder.diagnose();
+    assert_verdict(&diagnosis, Status::Healthy, Family::Healthy);
+    assert!(diagnosis.verdict.culprits.is_empty() && diagnosis.verdict.victims.is_empty());
+}
+
+#[test]
+fn an_idle_pair_is_healthy_and_its_threads_are_known() {
+    let pair = Builder::pair();
+    assert_healthy(&pair);
+    let diagnosis = pair.diagnose();
+    let note = &diagnosis.thread_notes[&(PREFILL, PREFILL + 3)];
+    assert_eq!((note.idle, note.role.as_deref()), (true, Some("transfer-worker")));
+    assert!(!diagnosis.thread_notes[&(PREFILL, PREFILL)].idle);
+    assert!(
+        diagnosis.hypotheses.iter().skip(1).all(|hypothesis| hypothesis.refuted),
+        "{:#?}",
+        diagnosis.hypotheses
+    );
+    assert!(diagnosis.missing_threads.is_empty());
+    assert_eq!(diagnosis.timeline.len(), 6);
+}
+
+#[test]
+fn nothing_to_judge_is_unknown() {
+    assert_verdict(&Builder::empty().diagnose(), Status::Unknown, Family::Unknown);
+}
+
+#[test]
+fn what_could_not_be_read_is_unknown_and_says_so() {
+    let mut pair = Builder::pair();
+    pair.process(DECODE).python = None;
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    assert!(pair.diagnose().verdict.summary.contains("Python stacks could not be read"));
+    let mut pair = Builder::pair();
+    pair.capture.tier = Tier::Proc;
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    let mut pair = Builder::pair();
+    pair.process(DECODE).state = TaskState::Zombie;
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    // A gap elsewhere takes confidence, not the verdict.
+    let mut pair = Builder::pair();
+    pair.capture.gaps.push(Gap::host("sockets", "no"));
+    assert_healthy(&pair);
+    assert!(pair.diagnose().verdict.confidence < Builder::pair().diagnose().verdict.confidence);
+}
+
+#[test]
+fn blocked_threads_of_plain_programs_are_healthy() {
+    let mut program = Builder::empty();
+    program.program(1, 0);
+    program.blocked(1, 1, "MainThread", WaitKind::Join, &["Thread.join", "main"]);
+    program.blocked(1, 2, "Thread-1", WaitKind::PythonLock, &["Queue.get", "work"]);
+    program.blocked(1, 3, "Thread-2", WaitKind::PythonLock, &["Event.wait", "mine"]);
+    program.blocked(1, 4, "Thread-3", WaitKind::Mutex, &["native", "mine"]);
+    program.owned_by(1, 1, 2);
+    program.owned_by(4, 1, 5);
+    program.running(1, 5, "Thread-4", &["work"]);
+    assert_healthy(&program);
+}
+
+#[test]
+fn two_mutexes_in_opposite_order() {
+    let mut pair = Builder::pair();
+    for (tid, owner) in [(3, 4), (4, 3)] {
+        let stack = ["lock_in_order", "transfer", "transfer_worker"];
+        pair.block(PREFILL, PREFILL + tid, WaitKind::Mutex, &stack);
+        pair.owned_by(PREFILL + tid, PREFILL, PREFILL + owner);
+    }
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::DeadlockCycle);
+    assert_eq!(
+        ends(&diagnosis.verdict.culprits),
+        [(PREFILL, Some(PREFILL + 3)), (PREFILL, Some(PREFILL + 4))]
+    );
+    assert!(diagnosis.verdict.confidence >= 0.9);
+    assert!(diagnosis.verdict.summary.contains("1m30s"), "{}", diagnosis.verdict.summary);
+    // The same two waits without the circle.
+    pair.owned_by(PREFILL + 4, PREFILL, PREFILL + 5);
+    assert_healthy(&pair);
+}
+
+#[test]
+fn a_cycle_explains_the_scheduler_that_is_in_it() {
+    let mut pair = Builder::pair();
+    pair.block(PREFILL, PREFILL, WaitKind::Mutex, &["lock", "event_loop_normal_disagg_prefill"]);
+    pair.owned_by(PREFILL, PREFILL, PREFILL + 3);
+    pair.block(PREFILL, PREFILL + 3, WaitKind::Mutex, &["lock", "transfer_worker"]);
+    pair.owned_by(PREFILL + 3, PREFILL, PREFILL);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::DeadlockCycle);
+    let stuck =
+        diagnosis.hypotheses.iter().find(|hypothesis| hypothesis.family == Family::SchedulerStuck).unwrap();
+    assert!(stuck.summary.contains("explained by deadlock-cycle"), "{}", stuck.summary);
+}
+
+#[test]
+fn the_gil_against_a_mutex_is_a_cycle_and_not_starvation() {
+    let mut pair = Builder::pair();
+    pair.block(PREFILL, PREFILL + 3, WaitKind::Gil, &["holds_mutex_wants_gil", "transfer_worker"]);
+    pair.wait(PREFILL + 3).has_deadline = true;
+    pair.owned_by(PREFILL + 3, PREFILL, PREFILL + 4);
+    pair.block(PREFILL, PREFILL + 4, WaitKind::Mutex, &["holds_gil_wants_mutex", "transfer_worker"]);
+    pair.owned_by(PREFILL + 4, PREFILL, PREFILL + 3);
+    pair.block(PREFILL, PREFILL, WaitKind::Gil, &["event_loop_normal_disagg_prefill"]);
+    pair.owned_by(PREFILL, PREFILL, PREFILL + 4);
+    pair.gil(PREFILL, PREFILL + 4, [7, 7, 7]);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::DeadlockCycle);
+    assert_eq!(
+        ends(&diagnosis.verdict.culprits),
+        [(PREFILL, Some(PREFILL + 3)), (PREFILL, Some(PREFILL + 4))]
+    );
+    assert_eq!(ends(&diagnosis.verdict.victims), [(PREFILL, Some(PREFILL))]);
+}
+
+fn starved(switches: [u64; 3]) -> Builder {
+    let mut pair = Builder::pair();
+    pair.block(
+        PREFILL,
+        PREFILL + 3,
+        WaitKind::Signal,
+        &["call_with_gil_held", "transfer", "transfer_worker"],
+    );
+    pair.block(PREFILL, PREFILL, WaitKind::Gil, &["event_loop_normal_disagg_prefill"]);
+    pair.wait(PREFILL).has_deadline = true;
+    pair.owned_by(PREFILL, PREFILL, PREFILL + 3);
+    pair.gil(PREFILL, PREFILL + 3, switches);
+    pair
+}
+
+#[test]
+fn a_native_call_that_keeps_the_gil() {
+    let diagnosis = starved([7, 7, 7]).diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::GilStarvation);
+    assert_eq!(ends(&diagnosis.verdict.culprits), [(PREFILL, Some(PREFILL + 3))]);
+    assert_eq!(ends(&diagnosis.verdict.victims), [(PREFILL, Some(PREFILL))]);
+    assert_healthy(&starved([7, 8, 9]));
+    // A short look says too little, and a stopped process keeps its GIL without being at fault.
+    let mut short = starved([7, 7, 7]);
+    let gil = short.process(PREFILL).python.as_mut().unwrap().interpreters[0].gil.as_mut().unwrap();
+    for (number, sample) in gil.samples.iter_mut().enumerate() {
+        sample.at_ns = number as u64 * SECOND / 20;
+    }
+    assert!(
+        short
+            .diagnose()
+            .hypotheses
+            .iter()
+            .all(|hypothesis| hypothesis.family != Family::GilStarvation || hypothesis.confidence < 0.7)
+    );
+    let mut stopped = starved([7, 7, 7]);
+    stopped.stop(PREFILL, TaskState::Stopped);
+    assert_verdict(&stopped.diagnose(), Status::Wedged, Family::PeerStopped);
+}
+
+fn sending() -> Builder {
+    let mut pair = Builder::pair();
+    let stack =
+        ["Socket.send_multipart", "send_metadata", "pop_preallocated", "event_loop_normal_disagg_decode"];
+    pair.block(DECODE, DECODE, WaitKind::SocketSend, &stack);
+    let stack = ["disconnect_endpoint", "_handle_node_failure", "heartbeat_checker"];
+    pair.block(DECODE, DECODE + 4, WaitKind::PythonLock, &stack);
+    pair
+}
+
+#[test]
+fn a_scheduler_that_sends_to_a_dead_peer_and_its_heartbeat_thread() {
+    let diagnosis = sending().diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::BlockedSend);
+    assert_eq!(ends(&diagnosis.verdict.culprits), [(DECODE, Some(DECODE))]);
+    assert_eq!(ends(&diagnosis.verdict.victims), [(DECODE, Some(DECODE + 4))]);
+    assert!(diagnosis.verdict.summary.contains("send_metadata"), "{}", diagnosis.verdict.summary);
+    let stuck =
+        diagnosis.hypotheses.iter().find(|hypothesis| hypothesis.family == Family::SchedulerStuck).unwrap();
+    assert!(stuck.summary.contains("explained by blocked-send"));
+    // A send that began a moment ago, and one with a limit.
+    let mut brief = sending();
+    brief.thread(DECODE, DECODE).off_cpu_ns = Some(SECOND / 10);
+    assert_healthy(&brief);
+    let mut limited = sending();
+    limited.wait(DECODE).has_deadline = true;
+    limited.wait(DECODE).remaining_ns = Some(SECOND);
+    assert_healthy(&limited);
+}
+
+#[test]
+fn a_stopped_reader_explains_the_sender() {
+    let mut pair = sending();
+    let owner = Owner { pid: PREFILL, tid: None, certainty: Certainty::Proven, evidence: "sock_diag".into() };
+    pair.wait(DECODE).owners = vec![owner];
+    pair.stop(PREFILL, TaskState::Stopped);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::PeerStopped);
+    assert_eq!(ends(&diagnosis.verdict.culprits), [(PREFILL, None)]);
+    assert!(ends(&diagnosis.verdict.victims).contains(&(DECODE, Some(DECODE))));
+}
+
+#[test]
+fn a_stopped_decode_scheduler_has_victims_that_poll() {
+    for (state, frozen) in [(TaskState::Stopped, None), (TaskState::Sleeping, Some(true))] {
+        let mut pair = Builder::pair();
+        if frozen.is_none() {
+            pair.stop(DECODE, state);
+        }
+        pair.process(DECODE).frozen = frozen;
+        let diagnosis = pair.diagnose();
+        assert_verdict(&diagnosis, Status::Wedged, Family::PeerStopped);
+        assert_eq!(ends(&diagnosis.verdict.culprits), [(DECODE, None)]);
+        let mut victims = ends(&diagnosis.verdict.victims);
+        victims.sort_unstable();
+        let expected = [PREFILL_HTTP, PREFILL, DECODE_HTTP].map(|pid| (pid, Some(pid)));
+        assert_eq!(victims, expected);
+    }
+}
+
+#[test]
+fn a_transfer_worker_that_waits_for_the_stopped_peer_is_a_victim() {
+    let mut pair = Builder::pair();
+    pair.stop(DECODE, TaskState::Stopped);
+    let stack = ["check_xfer_state", "_await_handles", "NixlKVManager.transfer_worker", "run"];
+    pair.block(PREFILL, PREFILL + 5, WaitKind::Sleep, &stack);
+    let diagnosis = pair.diagnose();
+    let victim = diagnosis.verdict.victims.iter().find(|party| party.tid == Some(PREFILL + 5)).unwrap();
+    assert!(victim.detail.contains("_await_handles"), "{}", victim.detail);
+}
+
+#[test]
+fn a_stopped_detokenizer_hurts_its_own_half_only() {
+    let mut pair = Builder::pair();
+    pair.stop(DECODE_DETOKENIZER, TaskState::Stopped);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::PeerStopped);
+    assert_eq!(ends(&diagnosis.verdict.victims), [(DECODE_HTTP, Some(DECODE_HTTP))]);
+}
+
+#[test]
+fn a_moment_in_a_tracers_hands_is_no_wedge() {
+    let mut pair = Builder::pair();
+    pair.stop(DECODE, TaskState::Traced);
+    for number in [0, 1, 3, 4] {
+        pair.thread(DECODE, DECODE + number).off_cpu_ns = Some(SECOND / 50);
+        pair.thread(DECODE, DECODE + number).activity.unchanged = false;
+    }
+    let moment = pair.diagnose();
+    assert!(!matches!(moment.verdict.status, Status::Wedged | Status::Degraded), "{:#?}", moment.verdict);
+    pair.stop(DECODE, TaskState::Traced);
+    pair.process(DECODE).tracer_pid = 4321;
+    let held = pair.diagnose();
+    assert_verdict(&held, Status::Wedged, Family::PeerStopped);
+    assert!(held.verdict.summary.contains("4321"));
+}
+
+#[test]
+fn a_stopped_job_of_nobodys_is_no_wedge_and_a_named_one_is() {
+    let mut programs = Builder::empty();
+    for pid in [1, 2] {
+        programs.program(pid, 0);
+        programs.running(pid, pid, "MainThread", &["main"]);
+    }
+    programs.stop(1, TaskState::Stopped);
+    let among_others = programs.diagnose();
+    assert!(among_others.verdict.status != Status::Wedged, "{:#?}", among_others.verdict);
+    let mut alone = Builder::empty();
+    alone.program(1, 0);
+    alone.running(1, 1, "MainThread", &["main"]);
+    alone.stop(1, TaskState::Stopped);
+    assert_verdict(&alone.diagnose(), Status::Wedged, Family::PeerStopped);
+}
+
+#[test]
+fn a_stopped_bystander_counts_only_while_somebody_stands_waiting_for_it() {
+    let mut pair = Builder::pair();
+    let socket = |inode, peer| Socket { inode, peer_inode: Some(peer), ..Socket::default() };
+    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode } };
+    pair.capture.sockets = vec![socket(10, 11), socket(11, 10)];
+    pair.process(DECODE).fds = vec![fd(10)];
+    let state = TaskState::Stopped;
+    pair.capture.bystanders =
+        vec![Bystander { pid: 900, comm: "router".into(), state, fds: vec![fd(11)], ..Bystander::default() }];
+    pair.wait(DECODE + 3).inode = Some(10);
+    assert_healthy(&pair);
+    pair.block(DECODE, DECODE, WaitKind::SocketRecv, &["recv", "event_loop_normal_disagg_decode"]);
+    pair.wait(DECODE).inode = Some(10);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::PeerStopped);
+    assert_eq!(ends(&diagnosis.verdict.culprits), [(900, None)]);
+}
+
+#[test]
+fn a_listener_that_died_wedges_and_one_worker_of_four_degrades() {
+    let mut pair = Builder::pair();
+    pair.remove(DECODE, DECODE + 3);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::ThreadDied);
+    let culprit = &diagnosis.verdict.culprits[0];
+    assert_eq!((culprit.kind, culprit.pid, culprit.tid), (PartyKind::MissingPeer, Some(DECODE), None));
+    assert_eq!(culprit.thread.as_deref(), Some("decode_listener_thread"));
+    assert_eq!(diagnosis.missing_threads.len(), 1);
+    assert!(diagnosis.verdict.action.contains("decode"));
+
+    let mut pair = Builder::pair();
+    pair.remove(PREFILL, PREFILL + 4);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Degraded, Family::ThreadDied);
+    assert!(diagnosis.verdict.summary.contains("1 of 4"), "{}", diagnosis.verdict.summary);
+    // Fewer workers were asked for.
+    pair.process(PREFILL).environment.insert("SGLANG_DISAGGREGATION_QUEUE_SIZE".into(), "3".into());
+    assert_healthy(&pair);
+}
+
+#[test]
+fn a_gap_in_the_numbers_alone_is_no_death() {
+    let mut pair = Builder::pair();
+    pair.thread(PREFILL, PREFILL + 7).python.as_mut().unwrap().name =
+        Some("Thread-19 (bootstrap_thread_guarded)".into());
+    assert_healthy(&pair);
+}
+
+#[test]
+fn threads_are_not_missed_before_start_up_is_over_or_where_one_could_not_be_read() {
+    let mut starting = Builder::pair();
+    starting.remove(DECODE, DECODE + 3);
+    starting.resolved(DECODE).frames.truncate(0);
+    assert_healthy(&starting);
+    let mut unread = Builder::pair();
+    *unread.thread(DECODE, DECODE + 3).python.as_mut().unwrap() = PythonThread::default();
+    unread.resolved(DECODE + 3).frames.clear();
+    assert_healthy(&unread);
+    let mut unmatched = Builder::pair();
+    unmatched.remove(DECODE, DECODE + 3);
+    let thread =
+        PythonThread { name: Some("Thread-3 (decode_listener_thread)".into()), ..PythonThread::default() };
+    unmatched.process(DECODE).python.as_mut().unwrap().unmatched.push(thread);
+    assert_healthy(&unmatched);
+}
+
+#[test]
+fn old_pythons_threads_are_known_by_their_functions() {
+    let mut pair = Builder::pair();
+    for process in &mut pair.capture.processes {
+        for thread in process.threads.iter_mut().filter(|thread| thread.tid != process.pid) {
+            let name = thread.python.as_mut().unwrap().name.as_mut().unwrap();
+            *name = name.split(' ').next().unwrap().to_owned();
+        }
+    }
+    assert_healthy(&pair);
+    pair.remove(PREFILL, PREFILL + 7);
+    assert_verdict(&pair.diagnose(), Status::Wedged, Family::ThreadDied);
+}
+
+#[test]
+fn siblings_show_what_the_catalog_does_not_ask_for() {
+    let mut pair = Builder::pair();
+    let mut add = |pid: u32, number: u32, with: bool| {
+        pair.worker(pid, DECODE_HTTP, "scheduler", "decode");
+        pair.running(pid, pid, "MainThread", &["recv_requests", "event_loop_normal_disagg_decode"]);
+        pair.blocked(
+            pid,
+            pid + 1,
+            "Thread-3 (decode_listener_thread)",
+            WaitKind::SocketRecv,
+            &["recv_multipart", "decode_listener_thread"],
+        );
+        pair.timed(pid, pid + 2, "HeartbeatChecker", WaitKind::PythonLock, &["wait", "heartbeat_checker"]);
+        if with {
+            pair.timed(pid, pid + 3, "Thread-9 (backup_thread_func)", WaitKind::PythonLock, &["wait", "get"]);
+        }
+        pair.process(pid).worker.as_mut().unwrap().rank = Some(format!("TP{number}"));
+    };
+    add(300, 1, true);
+    add(310, 2, true);
+    pair.timed(DECODE, DECODE + 9, "Thread-9 (backup_thread_func)", WaitKind::PythonLock, &["wait", "get"]);
+    assert_healthy(&pair);
+    pair.remove(310, 313);
+    let diagnosis = pair.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::ThreadDied);
+    assert_eq!(diagnosis.missing_threads[0].thread, "backup_thread_func");
+    assert_eq!(diagnosis.missing_threads[0].pid, 310);
+}
+
+#[test]
+fn a_scheduler_that_sleeps_or_wants_a_lock_or_reads_a_pipe() {
+    for kind in
+        [WaitKind::Sleep, WaitKind::PythonLock, WaitKind::PipeRead, WaitKind::FileLock, WaitKind::Disk]
+    {
+        let mut pair = Builder::pair();
+        pair.block(PREFILL, PREFILL, kind, &["obey", "event_loop_normal_disagg_prefill"]);
+        if kind == WaitKind::Sleep {
+            pair.wait(PREFILL).has_deadline = true;
+            pair.wait(PREFILL).remaining_ns = Some(1_000_000 * SECOND);
+        }
+        pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(3 * SECOND);
+        let diagnosis = pair.diagnose();
+        assert_verdict(&diagnosis, Status::Wedged, Family::SchedulerStuck);
+        assert_eq!(ends(&diagnosis.verdict.culprits), [(PREFILL, Some(PREFILL))]);
+        assert!(ends(&diagnosis.verdict.victims).contains(&(PREFILL_HTTP, Some(PREFILL_HTTP))));
+        pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(SECOND / 20);
+        assert_healthy(&pair);
+    }
+    let mut pair = Builder::pair();
+    pair.block(PREFILL, PREFILL, WaitKind::Sleep, &["on_idle", "event_loop_normal_disagg_prefill"]);
+    pair.wait(PREFILL).has_deadline = true;
+    pair.wait(PREFILL).remaining_ns = Some(SECOND / 2);
+    assert_healthy(&pair);
+}
+
+#[test]
+fn a_scheduler_in_an_undecoded_futex_is_given_time() {
+    let mut pair = Builder::pair();
+    pair.block(
+        PREFILL,
+        PREFILL,
+        WaitKind::Futex,
+        &["forward", "run_batch", "event_loop_normal_disagg_prefill"],
+    );
+    pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(3 * SECOND);
+    assert_healthy(&pair);
+    pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(20 * SECOND);
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(200 * SECOND);
+    assert_verdict(&pair.diagnose(), Status::Wedged, Family::SchedulerStuck);
+}
+
+#[test]
+fn a_rank_that_waits_for_rank_zero_is_idle() {
+    let mut pair = Builder::pair();
+    let stack = ["broadcast", "broadcast_pyobj", "recv_requests", "event_loop_normal_disagg_prefill"];
+    pair.block(PREFILL, PREFILL, WaitKind::Futex, &stack);
+    pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(3_600 * SECOND);
+    assert_healthy(&pair);
+}
+
+fn kinds() -> impl Strategy<Value = WaitKind> {
+    prop::sample::select(vec![
+        WaitKind::Running,
+        WaitKind::Mutex,
+        WaitKind::Gil,
+        WaitKind::PythonLock,
+        WaitKind::SocketSend,
+        WaitKind::SocketRecv,
+        WaitKind::Sleep,
+        WaitKind::Stopped,
+        WaitKind::Frozen,
+        WaitKind::Join,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the threads do: no panic, one verdict, and its culprits and victims are of the capture and no party is both.
+    #[test]
+    fn any_capture_gets_a_consistent_verdict(
+        waits in prop::collection::vec((kinds(), 0u32..8, any::<bool>(), 0u64..120), 8),
+        holder in 0u32..8,
+    ) {
+        let mut pair = Builder::pair();
+        for (number, (kind, owner, deadline, seconds)) in waits.into_iter().enumerate() {
+            let tid = PREFILL + [0, 1, 3, 4, 5, 6, 7, 3][number];
+            pair.block(PREFILL, tid, kind, &["f", "g"]);
+            pair.owned_by(tid, PREFILL, PREFILL + owner);
+            pair.wait(tid).has_deadline = deadline;
+            pair.thread(PREFILL, tid).off_cpu_ns = Some(seconds * SECOND);
+        }
+        pair.gil(PREFILL, PREFILL + holder, [1, 1, 1]);
+        let diagnosis = pair.diagnose();
+        let verdict = &diagnosis.verdict;
+        prop_assert!((0.0..=1.0).contains(&verdict.confidence));
+        let wedged = matches!(verdict.status, Status::Wedged | Status::Degraded);
+        prop_assert_eq!(wedged, !verdict.culprits.is_empty());
+        for party in verdict.culprits.iter().chain(&verdict.victims) {
+            prop_assert!(pair.capture.process(party.pid.unwrap()).is_some());
+        }
+        for victim in &verdict.victims {
+            prop_assert!(!verdict.culprits.iter().any(|culprit| culprit.tid.is_some() && (culprit.pid, culprit.tid) == (victim.pid, victim.tid)));
+        }
+    }
+}
