@@ -1,10 +1,15 @@
 //! Thin commands over the rooms: read the command line, call the rooms, print, and turn the outcome into an exit status.
 
 mod console;
+mod diagnose;
+mod dump;
+mod emit;
 mod interrupt;
 mod knowledge;
+mod look;
 mod output_file;
 mod packaging;
+mod ps;
 
 use std::{
     any::Any,
@@ -60,7 +65,11 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli, console: &Console) -> anyhow::Result<Outcome> {
     interrupt::watch()?;
+    let global = &cli.global;
     match cli.command {
+        Command::Ps(options) => ps::run(&options, global, console),
+        Command::Dump(options) => dump::run(&options, global, console),
+        Command::Diagnose(options) => diagnose::run(&options, global, console),
         Command::Schema => packaging::schema(console),
         Command::Completions { shell } => packaging::completions(shell, console),
         Command::Man { command } => packaging::man(command.as_deref(), console),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::escape;
 use crate::{
+    diagnose::{Diagnosis, ThreadNote},
     graph::WaitGraph,
     model::{
         Capture, Process, Report, TaskState, Thread,
@@ -15,15 +16,21 @@ use crate::{
 /// Longest command line in a report, in characters.
 const LONGEST_COMMAND: usize = 200;
 
-/// The report of a capture. `threads` is what [`crate::resolve::resolve`] made of it.
-pub fn report(capture: &Capture, threads: Vec<ResolvedThread>, graph: WaitGraph) -> Report {
+/// The report of a capture, from what every room made of it.
+pub fn report(
+    capture: &Capture,
+    threads: Vec<ResolvedThread>,
+    graph: WaitGraph,
+    mut diagnosis: Diagnosis,
+) -> Report {
     let mut resolved: HashMap<(u32, u32), ResolvedThread> =
         threads.into_iter().map(|thread| ((thread.pid, thread.tid), thread)).collect();
     let mut reports = Vec::new();
     for process in &capture.processes {
         for thread in &process.threads {
             let resolved = resolved.remove(&(process.pid, thread.tid));
-            reports.push(thread_report(process, thread, resolved));
+            let note = diagnosis.thread_notes.remove(&(process.pid, thread.tid)).unwrap_or_default();
+            reports.push(thread_report(process, thread, resolved, note));
         }
     }
     Report {
@@ -31,15 +38,15 @@ pub fn report(capture: &Capture, threads: Vec<ResolvedThread>, graph: WaitGraph)
         host: capture.host.clone(),
         tier: capture.tier,
         window: capture.window.clone(),
-        verdict: None,
-        hypotheses: Vec::new(),
+        verdict: Some(diagnosis.verdict),
+        hypotheses: diagnosis.hypotheses,
         workers: capture.processes.iter().map(|process| worker_report(capture, process)).collect(),
         threads: reports,
         edges: graph.edges,
         cycles: graph.cycles,
-        missing_threads: Vec::new(),
-        timeline: Vec::new(),
-        claims: Vec::new(),
+        missing_threads: diagnosis.missing_threads,
+        timeline: diagnosis.timeline,
+        claims: diagnosis.claims,
         gaps: capture.gaps.clone(),
     }
 }
@@ -93,7 +100,12 @@ fn state_word(process: &Process) -> &'static str {
     }
 }
 
-fn thread_report(process: &Process, thread: &Thread, resolved: Option<ResolvedThread>) -> ThreadReport {
+fn thread_report(
+    process: &Process,
+    thread: &Thread,
+    resolved: Option<ResolvedThread>,
+    note: ThreadNote,
+) -> ThreadReport {
     let (wait, frames, stack_end) = match resolved {
         Some(resolved) => (resolved.wait, resolved.frames, resolved.stack_end),
         None => Default::default(),
@@ -104,12 +116,12 @@ fn thread_report(process: &Process, thread: &Thread, resolved: Option<ResolvedTh
         ns_tid: Some(thread.ns_tid).filter(|&tid| tid != 0 && tid != thread.tid),
         comm: thread.comm.clone(),
         name: thread.name().to_owned(),
-        role: None,
+        role: note.role,
         state: thread.state,
         blocked_for_ns: thread.off_cpu_ns,
         unchanged: thread.activity.unchanged,
         has_deadline: wait.has_deadline,
-        idle: false,
+        idle: note.idle,
         stability: thread.stability,
         holds_gil: thread.python.as_ref().is_some_and(|python| python.holds_gil),
         wait,
@@ -120,15 +132,34 @@ fn thread_report(process: &Process, thread: &Thread, resolved: Option<ResolvedTh
 
 #[cfg(test)]
 mod tests {
-    use super::report;
+    use super::report as with_diagnosis;
     use crate::{
+        diagnose::{Diagnosis, ThreadNote},
         graph::WaitGraph,
         model::{
-            Capture, Frame, FrameKind, Process, PythonRuntime, PythonThread, StackEnd, TaskState, Thread,
-            Wait, WaitKind, Window, Worker,
+            Capture, Frame, FrameKind, Process, PythonRuntime, PythonThread, Report, StackEnd, TaskState,
+            Thread, Wait, WaitKind, Window, Worker,
         },
+        report::sample,
         resolve::ResolvedThread,
     };
+
+    fn diagnosis() -> Diagnosis {
+        let verdict = sample::wedged().verdict.expect("the sample has one");
+        let note = ThreadNote { idle: true, role: Some("transfer-worker".into()) };
+        Diagnosis {
+            verdict,
+            hypotheses: Vec::new(),
+            missing_threads: Vec::new(),
+            timeline: Vec::new(),
+            thread_notes: [((10, 11), note)].into(),
+            claims: Vec::new(),
+        }
+    }
+
+    fn report(capture: &Capture, threads: Vec<ResolvedThread>, graph: WaitGraph) -> Report {
+        with_diagnosis(capture, threads, graph, diagnosis())
+    }
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -186,6 +217,8 @@ mod tests {
         let [worker, bare] = report.threads.as_slice() else { panic!("two threads: {:?}", report.threads) };
         assert_eq!((worker.name.as_str(), worker.ns_tid, worker.holds_gil), ("worker", Some(3), true));
         assert_eq!((worker.wait.kind, worker.has_deadline, worker.frames.len()), (WaitKind::Mutex, true, 1));
+        assert_eq!((worker.role.as_deref(), worker.idle), (Some("transfer-worker"), true));
+        assert_eq!((bare.role.as_deref(), bare.idle), (None, false));
         assert_eq!((bare.name.as_str(), bare.ns_tid, bare.wait.kind), ("native", None, WaitKind::Other));
     }
 

@@ -1,0 +1,56 @@
+//! A report to stdout and to the files that were asked for.
+
+use super::{Outcome, console::Console, output_file};
+use crate::{
+    cli::{Format, Output},
+    model::{Report, report::Status},
+    report,
+};
+
+/// How a command writes its report as text.
+pub(super) type TextFormat = fn(&Report, bool) -> String;
+
+/// Says early, before anything is captured, that a file cannot be written.
+pub(super) fn check(output: &Output) -> anyhow::Result<()> {
+    output.files.iter().try_for_each(|file| output_file::check(&file.path))
+}
+
+/// Prints the report and writes the files. A file that cannot be written costs neither the print nor another file.
+pub(super) fn emit(
+    report: &Report,
+    output: &Output,
+    text: TextFormat,
+    console: &Console,
+) -> anyhow::Result<Outcome> {
+    let render = |format, colored| match format {
+        Format::Text => Ok(text(report, colored)),
+        Format::Json => report::json::render(report),
+        Format::Folded => Ok(report::folded::render(report)),
+    };
+    let printed = match (output.json, output.folded) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Folded,
+        _ => Format::Text,
+    };
+    console.print(&render(printed, console.colored())?)?;
+    let mut failed = None;
+    for file in &output.files {
+        let written = output_file::write(&file.path, render(file.format, false)?.as_bytes());
+        if let Err(error) = written
+            && let Some(earlier) = failed.replace(error)
+        {
+            console.complain(&format!("{earlier:#}"));
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(outcome(report)),
+    }
+}
+
+fn outcome(report: &Report) -> Outcome {
+    match report.verdict.as_ref().map(|verdict| verdict.status) {
+        Some(Status::Wedged | Status::Degraded) => Outcome::Trouble,
+        Some(Status::Healthy | Status::Unknown) | None => Outcome::Done,
+    }
+}

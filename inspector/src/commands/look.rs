@@ -1,0 +1,86 @@
+//! The rooms in a row: discover, observe, resolve, graph, diagnose, report. `ps`, `dump` and `diagnose` differ only in how
+//! deep they look and in what they print of it.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+
+use super::console::Console;
+use crate::{
+    cli::{Depth, Global, LowerTier, Targets},
+    diagnose,
+    discover::{self, Scope},
+    graph::WaitGraph,
+    knowledge::Knowledge,
+    model::{Report, Tier},
+    observe::{self, Plan},
+    report::assemble,
+    resolve,
+};
+
+/// What to look at, and how deep.
+pub(super) struct Look<'a> {
+    pub(super) targets: &'a Targets,
+    /// Zero: one look.
+    pub(super) duration: Duration,
+    pub(super) tier: Option<Tier>,
+    pub(super) python: bool,
+    pub(super) native: bool,
+}
+
+impl<'a> Look<'a> {
+    /// As deep as the options say.
+    pub(super) fn new(targets: &'a Targets, depth: &Depth, duration: Duration) -> Self {
+        let tier = depth.tier.map(|tier| match tier {
+            LowerTier::Memory => Tier::Memory,
+            LowerTier::Proc => Tier::Proc,
+        });
+        Self { targets, duration, tier, python: !depth.no_python, native: !depth.no_native }
+    }
+
+    /// Looks, and says what was seen, without a verdict.
+    pub(super) fn report(&self, global: &Global, console: &Console) -> anyhow::Result<Report> {
+        let mut report = self.diagnosed(global, console)?;
+        report.verdict = None;
+        report.hypotheses.clear();
+        Ok(report)
+    }
+
+    /// Looks, and says what was seen and what it means.
+    pub(super) fn diagnosed(&self, global: &Global, console: &Console) -> anyhow::Result<Report> {
+        let knowledge = knowledge(global)?;
+        console.progress("looking for workers");
+        let scope = Scope { pids: self.targets.pids.clone(), all_python: self.targets.all };
+        let discovery = discover::discover(&knowledge, &scope)?;
+        let plan = Plan {
+            duration: self.duration,
+            tier: self.tier,
+            python: self.python,
+            native: self.native,
+            kernel: true,
+            // The link names the running program even after its file was replaced by an upgrade.
+            helper: PathBuf::from("/proc/self/exe"),
+            progress: &|what| console.progress(what),
+        };
+        let capture = observe::observe(&plan, discovery).context("cannot observe")?;
+        console.progress("analysing");
+        let threads = resolve::resolve(&capture);
+        let graph = WaitGraph::build(&capture, &threads);
+        let diagnosis = diagnose::diagnose(&diagnose::Input {
+            capture: &capture,
+            threads: &threads,
+            graph: &graph,
+            knowledge: &knowledge,
+            claims: &[],
+        });
+        Ok(assemble::report(&capture, threads, graph, diagnosis))
+    }
+}
+
+/// The built-in knowledge, and the user's.
+pub(super) fn knowledge(global: &Global) -> anyhow::Result<Knowledge> {
+    match &global.knowledge {
+        None => Ok(Knowledge::builtin()),
+        Some(folder) => Ok(Knowledge::load(folder)?),
+    }
+}
