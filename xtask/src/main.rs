@@ -9,6 +9,7 @@ mod interrupt;
 mod process;
 mod real;
 mod test;
+mod vm;
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +30,8 @@ enum Command {
     BuildEbpf(build_ebpf::Options),
     /// Run what CI runs: formatting, lints, licences, unit and end-to-end tests
     Test(test::Options),
+    /// Run inspector on other kernels, in virtual machines
+    Vm(vm::Options),
     /// Work with fleets
     #[command(subcommand)]
     Fleet(Fleet),
@@ -47,6 +50,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(options) => bench::bench(&options),
         Command::BuildEbpf(options) => build_ebpf::run(&options),
         Command::Test(options) => test::tests(&options),
+        Command::Vm(options) => vm::vm(&options),
         Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }
 }
