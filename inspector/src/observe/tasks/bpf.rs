@@ -1,4 +1,4 @@
-//! The two `bpf(2)` commands that aya does not offer in the form needed here: a link that
+//! The `bpf(2)` commands that aya does not offer in the form needed here: a link that
 //! is iterated many times (aya's is used up by its first iterator), and one that walks a single process.
 
 use std::{
@@ -6,10 +6,16 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use super::btf::TypeId;
+
 // `enum bpf_cmd` and `enum bpf_attach_type`, include/uapi/linux/bpf.h.
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ITER_CREATE: libc::c_int = 33;
+const BPF_TRACE_FENTRY: u32 = 24;
 const BPF_TRACE_ITER: u32 = 28;
+const BPF_PROG_TYPE_TRACING: u32 = 26;
 
 /// A new iterator of a link: the next read starts a new walk.
 ///
@@ -66,12 +72,87 @@ pub(super) fn link(program: BorrowedFd<'_>, tgid: Option<u32>) -> io::Result<Own
     bpf(BPF_LINK_CREATE, &attributes)
 }
 
+/// An empty tracing program: it shows what the kernel allows, and does nothing.
+#[derive(Debug)]
+pub(super) struct TracingProgram(OwnedFd);
+
+impl TracingProgram {
+    /// Loads one for the entry of a kernel function.
+    ///
+    /// # Minimum kernel version
+    /// 5.5.
+    pub(super) fn fentry(function: TypeId) -> io::Result<Self> {
+        /// The `prog_load` members of `union bpf_attr`, up to the last one that is used.
+        #[repr(C)]
+        struct Attributes {
+            program_type: u32,
+            instruction_count: u32,
+            instructions: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log: u64,
+            kernel_version: u32,
+            flags: u32,
+            name: [u8; 16],
+            interface: u32,
+            attach_type: u32,
+            btf: u32,
+            func_info_size: u32,
+            func_info: u64,
+            func_info_count: u32,
+            line_info_size: u32,
+            line_info: u64,
+            line_info_count: u32,
+            attach_to: u32,
+        }
+        // r0 = 0; exit.
+        let instructions: [u64; 2] = [0xb7, 0x95];
+        let attributes = Attributes {
+            program_type: BPF_PROG_TYPE_TRACING,
+            instruction_count: instructions.len() as u32,
+            instructions: instructions.as_ptr().addr() as u64,
+            license: c"Dual MIT/GPL".as_ptr().addr() as u64,
+            log_level: 0,
+            log_size: 0,
+            log: 0,
+            kernel_version: 0,
+            flags: 0,
+            name: *b"inspector_probe\0",
+            interface: 0,
+            attach_type: BPF_TRACE_FENTRY,
+            btf: 0,
+            func_info_size: 0,
+            func_info: 0,
+            func_info_count: 0,
+            line_info_size: 0,
+            line_info: 0,
+            line_info_count: 0,
+            attach_to: function.0,
+        };
+        bpf(BPF_PROG_LOAD, &attributes).map(Self)
+    }
+
+    /// Attaches it; dropping the descriptor detaches it again.
+    pub(super) fn attach(&self) -> io::Result<OwnedFd> {
+        /// The `raw_tracepoint` member of `union bpf_attr`.
+        #[repr(C)]
+        struct Attributes {
+            name: u64,
+            program: u32,
+            padding: u32,
+        }
+        let attributes = Attributes { name: 0, program: self.0.as_raw_fd().cast_unsigned(), padding: 0 };
+        bpf(BPF_RAW_TRACEPOINT_OPEN, &attributes)
+    }
+}
+
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what they point to outlives the call.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both commands return a new descriptor, which nothing else owns.
+    // SAFETY: each of these commands returns a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

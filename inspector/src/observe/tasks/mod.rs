@@ -5,7 +5,9 @@ mod btf;
 mod clock;
 mod ebpf;
 mod error;
+mod fentry;
 mod offsets;
+mod probe;
 mod proc;
 mod proc_text;
 mod record;
@@ -13,6 +15,7 @@ mod restart;
 mod source;
 
 pub use error::TasksError;
+pub use probe::{Capability, probe};
 pub use source::{Opened, TaskSource, open};
 
 use crate::model::{MmapLock, Registers, Syscall, TaskState};

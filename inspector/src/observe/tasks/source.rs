@@ -75,14 +75,16 @@ pub fn open(pids: &[u32], most: Tier) -> Opened {
 }
 
 fn open_ebpf(pids: &[u32]) -> Result<Ebpf, TasksError> {
-    // The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
-    let namespace = std::fs::read_link("/proc/self/ns/pid").map_err(TasksError::Namespace)?;
-    if namespace.as_os_str() != INITIAL_PID_NAMESPACE {
-        return Err(TasksError::PidNamespace);
-    }
+    check_namespace()?;
     let mut walk = Walk::open()?;
     walk.watch(pids)?;
     Ok(Ebpf { walk, clock: Calibration::default(), restart: RestartNames::default() })
+}
+
+/// The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
+pub(super) fn check_namespace() -> Result<(), TasksError> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").map_err(TasksError::Namespace)?;
+    if namespace.as_os_str() == INITIAL_PID_NAMESPACE { Ok(()) } else { Err(TasksError::PidNamespace) }
 }
 
 fn open_proc(pids: &[u32], gaps: &mut Vec<Gap>) -> (Tier, ProcWalk) {

@@ -1,0 +1,196 @@
+//! What this host allows of the task snapshot and the probes, tried out rather than guessed.
+
+use std::{fs, io, path::Path};
+
+use super::{btf::Btf, ebpf::Walk, fentry, offsets, source};
+
+/// One thing that inspector would like to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// What.
+    pub name: String,
+    /// It can be used.
+    pub works: bool,
+    /// What was found: a version, or why it cannot be used.
+    pub found: String,
+    /// What its lack costs.
+    pub costs: String,
+    /// What gives it.
+    pub remedy: String,
+}
+
+/// Tries everything once; nothing stays loaded or attached.
+pub fn probe() -> Vec<Capability> {
+    let mut all = vec![kernel(), namespace(), types(), iterator(), fentry_probe(), tracefs(), symbols()];
+    all.extend(privileges());
+    all
+}
+
+fn capability(name: &str, result: Result<String, String>, costs: &str, remedy: &str) -> Capability {
+    let (works, found) = match result {
+        Ok(found) => (true, found),
+        Err(found) => (false, found),
+    };
+    Capability { name: name.into(), works, found, costs: costs.into(), remedy: remedy.into() }
+}
+
+/// The kernel's version: 5.15 has `bpf_task_pt_regs`, 5.18 `bpf_copy_from_user_task`.
+fn kernel() -> Capability {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    let found = match version(&release) {
+        Some(version) if version >= (5, 15) => Ok(release),
+        _ => Err(release),
+    };
+    capability("kernel 5.15", found, "no eBPF snapshot: tier memory, without off-CPU times", "a newer kernel")
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|part: char| !part.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn namespace() -> Capability {
+    let result = source::check_namespace().map(|()| "the host's".into()).map_err(|why| why.to_string());
+    capability(
+        "PID namespace",
+        result,
+        "no eBPF snapshot, and only this container's processes",
+        "run on the host or with its PID namespace (hostPID: true, --pid=host)",
+    )
+}
+
+fn types() -> Capability {
+    let result = Btf::of_running_kernel().map_err(|why| why.to_string()).and_then(|types| {
+        let resolved = offsets::resolve(&types).ok_or("task_struct is not described")?;
+        if resolved.without.is_empty() {
+            Ok("every member that is needed".to_owned())
+        } else {
+            Err(resolved.without.join("; "))
+        }
+    });
+    capability(
+        "kernel types (BTF)",
+        result,
+        "no eBPF snapshot, or one without what is named",
+        "a kernel built with CONFIG_DEBUG_INFO_BTF",
+    )
+}
+
+fn iterator() -> Capability {
+    let result = Walk::open().and_then(|mut walk| {
+        let records = inspector_ebpf::decode(walk.read()?).count();
+        Ok(format!("loads and walks ({records} record of inspector itself)"))
+    });
+    capability(
+        "eBPF task iterator",
+        result.map_err(|why| why.to_string()),
+        "tier memory: slower sweeps, no off-CPU times, no mmap_lock state, no thread pointers",
+        "root, or CAP_BPF and CAP_PERFMON; lockdown below confidentiality",
+    )
+}
+
+fn fentry_probe() -> Capability {
+    let result = fentry::try_attach().map(|function| format!("attaches to {function}"));
+    capability(
+        "fentry",
+        result.map_err(|why| why.to_string()),
+        "syscall probes use tracepoints, which cost every thread of the host about 16 ns a system call while they are on",
+        "root, or CAP_BPF and CAP_PERFMON; a kernel with CONFIG_FUNCTION_TRACER",
+    )
+}
+
+fn tracefs() -> Capability {
+    let place = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .into_iter()
+        .find(|place| Path::new(place).join("events/syscalls").is_dir());
+    capability(
+        "tracefs",
+        place.map(str::to_owned).ok_or_else(|| "no events/syscalls below /sys/kernel/tracing".into()),
+        "no syscall tracepoints where fentry is refused",
+        "mount -t tracefs tracefs /sys/kernel/tracing",
+    )
+}
+
+fn symbols() -> Capability {
+    let result = match addresses_visible() {
+        Err(why) => Err(format!("cannot read /proc/kallsyms: {why}")),
+        Ok(true) => Ok("/proc/kallsyms shows addresses".to_owned()),
+        Ok(false) => Err("/proc/kallsyms hides addresses".to_owned()),
+    };
+    capability(
+        "kernel symbols",
+        result,
+        "kernel frames have no names, and waits continued after a stop may not be told",
+        "root or CAP_SYSLOG, and kernel.kptr_restrict below 2",
+    )
+}
+
+/// The table begins with per-CPU symbols at low addresses; the kernel's own code is in the upper half.
+fn addresses_visible() -> io::Result<bool> {
+    let file = io::BufReader::new(fs::File::open("/proc/kallsyms")?);
+    let lines = io::BufRead::lines(file).map_while(Result::ok).take(20_000);
+    let mut addresses =
+        lines.filter_map(|line| u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).ok());
+    Ok(addresses.any(|address| address >> 63 != 0))
+}
+
+/// Bits of `CapEff`, include/uapi/linux/capability.h, and what each buys.
+const PRIVILEGES: [(&str, u32, &str); 7] = [
+    ("CAP_BPF", 39, "no eBPF snapshot and no probes"),
+    ("CAP_PERFMON", 38, "no eBPF snapshot and no probes"),
+    ("CAP_SYS_PTRACE", 19, "no memory, system calls and stacks of other users' processes"),
+    ("CAP_SYS_ADMIN", 21, "no sockets of other network namespaces, and no kernel stacks without eBPF"),
+    ("CAP_CHECKPOINT_RESTORE", 40, "no symbols from mapped files that were deleted or replaced (map_files)"),
+    ("CAP_DAC_READ_SEARCH", 2, "no symbols from files that only their owner may read"),
+    ("CAP_SYSLOG", 34, "no names for kernel frames"),
+];
+
+fn privileges() -> Vec<Capability> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok());
+    let admin = effective.is_some_and(|bits| bits >> 21 & 1 != 0);
+    PRIVILEGES
+        .iter()
+        .map(|&(name, bit, costs)| {
+            let held = effective.is_some_and(|bits| bits >> bit & 1 != 0);
+            // Before these were split off, and still, CAP_SYS_ADMIN holds them too.
+            let implied =
+                admin && matches!(name, "CAP_BPF" | "CAP_PERFMON" | "CAP_CHECKPOINT_RESTORE" | "CAP_SYSLOG");
+            let result = match (held, implied) {
+                (true, _) => Ok("held".to_owned()),
+                (false, true) => Ok("not held, but CAP_SYS_ADMIN is".to_owned()),
+                (false, false) => Err("not held".to_owned()),
+            };
+            capability(name, result, costs, "run as root, or give the capability (setcap, securityContext)")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("5.4.0-150-generic"), Some((5, 4)));
+        assert_eq!(version("5.10+"), Some((5, 10)));
+        assert_eq!(version("next"), None);
+    }
+
+    #[test]
+    fn root_has_what_the_snapshot_needs() {
+        let all = probe();
+        for name in
+            ["kernel 5.15", "kernel types (BTF)", "eBPF task iterator", "kernel symbols", "CAP_SYS_PTRACE"]
+        {
+            let found = all.iter().find(|capability| capability.name == name).unwrap();
+            assert!(found.works, "{found:?}");
+        }
+        assert!(all.iter().all(|capability| !capability.found.is_empty() && !capability.costs.is_empty()));
+    }
+}
