@@ -50,7 +50,7 @@ pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
     shared.inodes.extend(own.filter_map(|socket| socket.peer_inode).filter(|peer| !held.contains(peer)));
     let waits_for_child = processes.iter().flat_map(|process| &process.threads).any(|thread| {
         let name = thread.syscall.and_then(|syscall| syscall.name(std::env::consts::ARCH));
-        matches!(name, Some("wait4" | "waitid"))
+        matches!(name, Some("wait4" | "waitid" | "vfork" | "clone" | "clone3"))
     });
     let mut peers = aside("fds", move || {
         let (mut bystanders, gaps) = fds::holders(&shared, &captured);

@@ -43,7 +43,9 @@ pub(super) fn signal(blocked: &Blocked<'_>) -> Wait {
             format!(" {}", signals.join(","))
         })
         .unwrap_or_default();
-    timeout.of(Wait { kind: WaitKind::Signal, text: format!("a signal{set}"), ..Wait::default() })
+    // A read of a signalfd; the other calls have no descriptor.
+    let fd = (blocked.name == "read").then(|| blocked.fd(0));
+    timeout.of(Wait { kind: WaitKind::Signal, text: format!("a signal{set}"), fd, ..Wait::default() })
 }
 
 /// `semop`, `semtimedop`.

@@ -1,7 +1,7 @@
 //! CPython's global interpreter lock: a wait on the condition variable inside its `_gil_runtime_state`.
 
 use super::Futex;
-use crate::model::{Gil, Owner, Wait, WaitKind};
+use crate::model::{Certainty, Gil, Owner, Stability, Thread, Wait, WaitKind};
 
 pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
     let runtime = futex.blocked.process.python.as_ref()?;
@@ -11,12 +11,7 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
         .or_else(|| by_frames(futex))?;
     let holder = gil.first().filter(|sample| sample.locked).and_then(|sample| sample.holder);
     let thread = holder.and_then(|tid| futex.blocked.process.thread(tid));
-    let owners: Vec<Owner> = thread
-        .map(|thread| {
-            futex.owner(futex.blocked.process.pid, thread, format!("holder of the GIL at {:#x}", gil.address))
-        })
-        .into_iter()
-        .collect();
+    let owners: Vec<Owner> = thread.map(|thread| owner(futex, gil, thread)).into_iter().collect();
     let by = match thread {
         Some(thread) => format!(" held by {} (tid {})", thread.name(), thread.tid),
         None => String::new(),
@@ -28,6 +23,22 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
         owners,
         ..Wait::default()
     })
+}
+
+/// A waiter wakes every 5 ms to ask again, so it seldom stands still. Its system call, which the kernel told, shows that
+/// it waited; that this thread held the GIL then is proven if the holder has not run around that moment, or if every
+/// reading of the GIL shows it with the same switch number.
+fn owner(futex: &Futex<'_>, gil: &Gil, thread: &Thread) -> Owner {
+    let kept = gil.samples.len() > 1
+        && gil.samples.iter().all(|sample| {
+            sample.locked
+                && sample.holder == Some(thread.tid)
+                && gil.first().is_some_and(|first| first.switch_number == sample.switch_number)
+        });
+    let still = kept || thread.stability == Stability::Stable;
+    let evidence = format!("holder of the GIL at {:#x}", gil.address);
+    let owner = futex.owner(futex.blocked.process.pid, thread, evidence);
+    Owner { certainty: if still { Certainty::Proven } else { owner.certainty }, ..owner }
 }
 
 /// `take_gil` on the native stack, in a process with one GIL: the condition variable's place was not known.

@@ -98,7 +98,10 @@ fn call_name(frames: &[&Frame]) -> Option<&'static str> {
                 ("threading.py", "start") => Some("Thread.start"),
                 _ => Some("Event.wait"),
             },
-            ("threading.py", "wait_for") => Some("Condition.wait_for"),
+            ("threading.py", "wait_for") => match place(2) {
+                ("threading.py", "_wait" | "_enter") => Some("Barrier.wait"),
+                _ => Some("Condition.wait_for"),
+            },
             ("threading.py", "acquire") => Some("Semaphore.acquire"),
             ("threading.py", "_wait" | "_enter") => Some("Barrier.wait"),
             ("queue.py", function) => Some(queue(function)),

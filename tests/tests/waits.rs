@@ -1,0 +1,395 @@
+//! What each thread waits on, against programs that block in each way: the kind, the object, who has to act, and the
+//! deadline. The answer must be the same after the program was stopped and continued: the kernel then shows
+//! `restart_syscall` for some of the waits.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use inspector_tests::{Document, Fixture, Inspector, compile, eventually, paths, procfs, python};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// Nanoseconds below the fixtures' time-outs of 1000 s that are left at most before a test has waited in vain itself.
+const A_LONG_TIME: u64 = 900_000_000_000;
+
+fn program(source: &str) -> Result<PathBuf> {
+    // The fixtures share a header that the cache of compiled programs does not know of.
+    let mut digest = DefaultHasher::new();
+    std::fs::read(paths::fixtures().join("waits/common.h"))?.hash(&mut digest);
+    compile::c(&format!("waits/{source}"), &[&format!("-DCOMMON_VERSION={}ULL", digest.finish())])
+}
+
+/// The threads of a fixture as it named them.
+struct Waiters {
+    fixture: Fixture,
+    named: BTreeMap<String, Value>,
+}
+
+impl Waiters {
+    fn start(file: &Path, arguments: &[&Path]) -> Result<Self> {
+        let (fixture, facts) = Fixture::program(file, arguments)?;
+        let facts = facts.as_object().context("the fixture names its threads")?;
+        let named = facts.iter().map(|(name, fact)| (name.clone(), fact.clone())).collect();
+        Ok(Self { fixture, named })
+    }
+
+    fn pid(&self) -> u32 {
+        self.fixture.pid()
+    }
+
+    fn tid(&self, name: &str) -> Result<u32> {
+        let tid = self.named.get(name).and_then(|fact| fact["tid"].as_u64());
+        tid.and_then(|tid| u32::try_from(tid).ok()).with_context(|| format!("the fixture has no {name}"))
+    }
+
+    fn wait_blocked(&self) -> Result<()> {
+        for name in self.named.keys().filter(|name| *name != "running") {
+            procfs::wait_blocked(self.pid(), self.tid(name)?).with_context(|| name.clone())?;
+        }
+        Ok(())
+    }
+
+    fn dump(&self) -> Result<Waits> {
+        let document = Inspector::json("dump", &[self.pid()]).document()?;
+        let mut threads = BTreeMap::new();
+        for name in self.named.keys() {
+            let thread = document.thread(self.pid(), self.tid(name)?).with_context(|| name.clone())?;
+            threads.insert(name.clone(), thread.clone());
+        }
+        Ok(Waits { threads, document })
+    }
+
+    fn stop_and_continue(&self) -> Result<()> {
+        self.fixture.signal(Signal::STOP)?;
+        for &tid in &procfs::tids(self.pid()) {
+            procfs::wait_state(self.pid(), tid, "T")?;
+        }
+        self.fixture.signal(Signal::CONT)?;
+        self.wait_blocked()
+    }
+}
+
+/// One report about them.
+struct Waits {
+    threads: BTreeMap<String, Value>,
+    document: Document,
+}
+
+impl Waits {
+    fn wait(&self, name: &str) -> &Value {
+        &self.threads[name]["wait"]
+    }
+
+    /// What must not change while a thread stays in its wait.
+    fn essence(&self, name: &str) -> Value {
+        let wait = self.wait(name);
+        // `select` writes what is left of its time-out back when it is interrupted, so its text counts down.
+        let keys = [
+            "kind",
+            "address",
+            "flavour",
+            "fd",
+            "inode",
+            "local",
+            "remote",
+            "socket_state",
+            "has_deadline",
+            "owners",
+        ];
+        keys.iter().map(|key| (key.to_string(), wait[*key].clone())).collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// Checks what the fixture says of itself: descriptor, address and owner.
+    fn check(&self, waiters: &Waiters, name: &str, kind: &str) -> Result<()> {
+        let (wait, fact) = (self.wait(name), &waiters.named[name]);
+        ensure!(wait["kind"] == kind, "{name}: {kind} expected, got {wait:#}");
+        if fact["fd"].as_i64() != Some(-1) {
+            ensure!(wait["fd"] == fact["fd"], "{name}: descriptor {} expected, got {wait:#}", fact["fd"]);
+        }
+        if fact["address"] != 0 {
+            ensure!(wait["address"] == fact["address"], "{name}: {} expected, got {wait:#}", fact["address"]);
+        }
+        let timed = ["timed", "until", "sleep", "ppoll", "timerfd"].iter().any(|mark| name.contains(mark));
+        ensure!(wait["has_deadline"] == timed, "{name}: deadline {timed} expected, got {wait:#}");
+        Ok(())
+    }
+
+    /// The only owner of a wait.
+    fn owner(&self, name: &str) -> Result<&Value> {
+        let owners = self.wait(name)["owners"].as_array().map_or(&[][..], Vec::as_slice);
+        ensure!(owners.len() == 1, "{name}: one owner expected, got {:#}", self.wait(name));
+        Ok(&owners[0])
+    }
+
+    fn has_no_owner(&self, name: &str) -> Result<()> {
+        ensure!(self.wait(name)["owners"].is_null(), "{name}: no owner expected, got {:#}", self.wait(name));
+        Ok(())
+    }
+}
+
+/// The same answers before and after a stop and a continue.
+fn same_after_stop(waiters: &Waiters, before: &Waits) -> Result<()> {
+    waiters.stop_and_continue()?;
+    let after = waiters.dump()?;
+    for name in waiters.named.keys() {
+        let (before, after) = (before.essence(name), after.essence(name));
+        ensure!(before == after, "{name} changed by a stop and a continue:\n{before:#}\n{after:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_glibc_lock() -> Result<()> {
+    let waiters = Waiters::start(&program("locks.c")?, &[])?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for (name, flavour) in [
+        ("mutex-normal", "normal"),
+        ("mutex-recursive", "recursive"),
+        ("mutex-errorcheck", "errorcheck"),
+        ("mutex-adaptive", "adaptive"),
+        ("mutex-robust", "robust"),
+        ("mutex-pi", "pi"),
+        ("mutex-timed", "normal"),
+        ("mutex-own", "normal"),
+        ("stdio", "stdio"),
+    ] {
+        waits.check(&waiters, name, "mutex")?;
+        assert_eq!(waits.wait(name)["flavour"], flavour, "{name}");
+        let owner = waits.owner(name)?;
+        assert_eq!(owner["tid"], waiters.named[name]["owner"], "{name}: {owner:#}");
+        assert_eq!(owner["certainty"], "proven", "{name}: {owner:#}");
+    }
+    for (name, flavour) in [("rwlock-reader", "reader"), ("rwlock-writer", "writer")] {
+        waits.check(&waiters, name, "rwlock")?;
+        assert_eq!(waits.wait(name)["flavour"], flavour, "{name}");
+        assert_eq!(waits.owner(name)?["tid"], waiters.pid(), "{name}");
+    }
+    waits.check(&waiters, "join", "join")?;
+    let joined = waits.owner("join")?;
+    assert_eq!((&joined["tid"], &joined["certainty"]), (&waiters.named["signal"]["tid"], &json!("proven")));
+    // Objects that keep no owner, or whose owner is gone, name nobody.
+    for (name, kind) in [
+        ("mutex-orphaned", "mutex"),
+        ("rwlock-behind-readers", "rwlock"),
+        ("condvar", "condvar"),
+        ("condvar-timed", "condvar"),
+        ("semaphore", "semaphore"),
+        ("semaphore-shared", "semaphore"),
+        ("semaphore-timed", "semaphore"),
+        ("signal", "signal"),
+    ] {
+        waits.check(&waiters, name, kind)?;
+        waits.has_no_owner(name)?;
+    }
+    for name in ["mutex-timed", "condvar-timed", "semaphore-timed"] {
+        let remaining =
+            waits.wait(name)["remaining_ns"].as_u64().context("absolute time-outs are computed")?;
+        assert!((A_LONG_TIME..=1_000_000_000_000).contains(&remaining), "{name}: {remaining}");
+    }
+    same_after_stop(&waiters, &waits)
+}
+
+#[test]
+fn every_descriptor() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let waiters = Waiters::start(&program("descriptors.c")?, &[folder.path()])?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for (name, kind) in [
+        ("socket-recv", "socket-recv"),
+        ("socket-send", "socket-send"),
+        ("unix-recv", "socket-recv"),
+        ("connect", "connect"),
+        ("pipe-read", "pipe-read"),
+        ("pipe-write", "pipe-write"),
+        ("poll", "poll"),
+        ("ppoll-out", "poll"),
+        ("select", "poll"),
+        ("child", "child"),
+        ("any-child", "child"),
+    ] {
+        waits.check(&waiters, name, kind)?;
+        let owner = waits.owner(name)?;
+        assert_eq!(owner["pid"], waiters.named[name]["owner"], "{name}: {owner:#}");
+        assert_eq!(owner["certainty"], "proven", "{name}: {owner:#}");
+    }
+    for (name, kind) in [
+        ("udp-recv", "socket-recv"),
+        ("accept", "accept"),
+        ("eventfd", "eventfd"),
+        ("eventfd-write", "eventfd"),
+        ("timerfd", "sleep"),
+        ("signalfd", "signal"),
+        ("poll-timed", "poll"),
+        ("epoll", "epoll"),
+        ("epoll-timed", "epoll"),
+        ("flock", "file-lock"),
+        ("posix-lock", "file-lock"),
+        ("fifo-open", "pipe-read"),
+    ] {
+        waits.check(&waiters, name, kind)?;
+        waits.has_no_owner(name)?;
+    }
+    let recv = waits.wait("socket-recv");
+    assert_eq!(recv["socket_state"], "ESTABLISHED");
+    let listener = &waits.wait("accept")["local"];
+    assert_eq!(&recv["remote"], listener);
+    assert!(recv["local"].as_str().is_some_and(|local| local.starts_with("127.0.0.1:")), "{recv:#}");
+    assert!(waits.wait("socket-send")["send_queue"].as_u64() > Some(0));
+    assert_eq!(waits.wait("connect")["socket_state"], "SYN_SENT");
+    assert_eq!(waits.wait("accept")["socket_state"], "LISTEN");
+
+    let events = |name: &str| -> BTreeMap<i64, String> {
+        let targets = waits.wait(name)["targets"].as_array().into_iter().flatten();
+        targets
+            .map(|t| (t["fd"].as_i64().unwrap_or(-1), t["events"].as_str().unwrap_or("").to_owned()))
+            .collect()
+    };
+    let fd = |name: &str| waiters.named[name]["fd"].as_i64().unwrap_or(-1);
+    let expected = |pairs: &[(&str, &str)]| -> BTreeMap<i64, String> {
+        pairs.iter().map(|(name, events)| (fd(name), (*events).to_owned())).collect()
+    };
+    assert_eq!(events("poll-timed"), expected(&[("poll", "in"), ("eventfd", "in|pri")]));
+    assert_eq!(events("ppoll-out"), expected(&[("ppoll-out", "out")]));
+    assert_eq!(events("epoll"), expected(&[("poll", "in"), ("eventfd", "in")]));
+    assert_eq!(events("epoll-timed"), expected(&[("pipe-read", "in")]));
+    same_after_stop(&waiters, &waits)
+}
+
+#[test]
+fn every_sleep() -> Result<()> {
+    let waiters = Waiters::start(&program("times.c")?, &[])?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for name in ["nanosleep", "sleep-until", "sleep-until-wall", "sleep-select", "sleep-poll"] {
+        waits.check(&waiters, name, "sleep")?;
+        let remaining = waits.wait(name)["remaining_ns"].as_u64();
+        let remaining = remaining.with_context(|| format!("{name}: what remains is computed"))?;
+        assert!((A_LONG_TIME..=1_000_000_000_000).contains(&remaining), "{name}: {remaining}");
+    }
+    let signal = waits.wait("sigtimedwait");
+    assert_eq!((&signal["kind"], &signal["has_deadline"]), (&json!("signal"), &json!(true)));
+    assert_eq!(waits.wait("running")["kind"], "running");
+    same_after_stop(&waiters, &waits)
+}
+
+#[test]
+fn stopped_threads_are_stopped_whatever_they_were_in() -> Result<()> {
+    let waiters = Waiters::start(&program("locks.c")?, &[])?;
+    waiters.wait_blocked()?;
+    waiters.fixture.signal(Signal::STOP)?;
+    for &tid in &procfs::tids(waiters.pid()) {
+        procfs::wait_state(waiters.pid(), tid, "T")?;
+    }
+    let waits = waiters.dump()?;
+    for (name, thread) in &waits.threads {
+        assert_eq!(thread["wait"]["kind"], "stopped", "{name}: {thread:#}");
+        assert!(thread["wait"]["owners"].is_null(), "{name}: {thread:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_vfork_parent_waits_for_its_child() -> Result<()> {
+    let waiters = Waiters::start(&program("vfork.c")?, &[])?;
+    procfs::wait_state(waiters.pid(), waiters.tid("vfork")?, "D")?;
+    let waits = waiters.dump()?;
+    waits.check(&waiters, "vfork", "child")?;
+    assert_eq!(waits.owner("vfork")?["pid"], waiters.named["vfork"]["owner"]);
+    Ok(())
+}
+
+#[test]
+fn a_zombie_leader_is_a_zombie() -> Result<()> {
+    let waiters = Waiters::start(&program("leader.c")?, &[])?;
+    procfs::wait_state(waiters.pid(), waiters.pid(), "Z")?;
+    let waits = waiters.dump()?;
+    let leader = waits.document.thread(waiters.pid(), waiters.pid())?;
+    assert_eq!(leader["wait"]["kind"], "zombie");
+    waits.check(&waiters, "survivor", "signal")
+}
+
+#[test]
+fn every_python_lock() -> Result<()> {
+    for (version, interpreter) in python::all()? {
+        let waiters = Waiters::start(&interpreter, &[&paths::fixtures().join("waits/locks.py")])?;
+        waiters.wait_blocked()?;
+        let waits = waiters.dump()?;
+        for name in waiters.named.keys().filter(|name| *name != "sleep") {
+            let call = name.split('/').next().unwrap_or(name);
+            let wait = waits.wait(name);
+            assert_eq!(wait["kind"], "python-lock", "{version} {name}: {wait:#}");
+            assert_eq!(wait["flavour"], call, "{version} {name}: {wait:#}");
+            assert_eq!(wait["has_deadline"], name.ends_with("/timed"), "{version} {name}: {wait:#}");
+        }
+        // Those who wait for one lock show one address, even where each sleeps on a word of its own.
+        for (one, other) in [("Lock.acquire", "Lock.acquire/with"), ("Thread.join", "Thread.join/timed")] {
+            let addresses = (&waits.wait(one)["address"], &waits.wait(other)["address"]);
+            assert!(addresses.0.is_u64() && addresses.0 == addresses.1, "{version} {one}: {addresses:?}");
+        }
+        assert_eq!(waits.wait("sleep")["kind"], "sleep", "{version}");
+        same_after_stop(&waiters, &waits).with_context(|| format!("Python {version}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gil_and_its_holder() -> Result<()> {
+    for (version, interpreter) in python::all()? {
+        let waiters = Waiters::start(&interpreter, &[&paths::fixtures().join("waits/gil.py")])?;
+        // The waiters wake every 5 ms to ask for the GIL, so they are told by their system call.
+        let call = |name: &str, wanted: u64| -> Result<()> {
+            let tid = waiters.tid(name)?;
+            eventually(name, || (procfs::syscall(waiters.pid(), tid)? == wanted).then_some(()))
+        };
+        #[cfg(target_arch = "x86_64")]
+        let (pause, futex) = (34, 202);
+        // aarch64 has no pause: glibc calls ppoll.
+        #[cfg(target_arch = "aarch64")]
+        let (pause, futex) = (73, 98);
+        call("holder", pause)?;
+        call("waiter-1", futex)?;
+        call("waiter-2", futex)?;
+        let waits = waiters.dump()?;
+        for name in ["waiter-1", "waiter-2"] {
+            let wait = waits.wait(name);
+            assert_eq!(wait["kind"], "gil", "{version} {name}: {wait:#}");
+            assert_eq!(wait["has_deadline"], false, "{version}: nothing ends this wait but the holder");
+            let owner = waits.owner(name)?;
+            assert_eq!(owner["tid"], waiters.tid("holder")?, "{version} {name}: {wait:#}");
+            // The holder stands still in its C call, so it held the GIL while its waiters asked for it.
+            assert_eq!(owner["certainty"], "proven", "{version} {name}: {wait:#}");
+        }
+        assert_eq!(waits.threads["holder"]["holds_gil"], true, "{version}");
+        assert_eq!(waits.wait("waiter-1")["address"], waits.wait("waiter-2")["address"], "{version}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_zmq_send_to_nobody_and_a_receive() -> Result<()> {
+    let venv = python::venv(&python::system(), &["pyzmq==27.1.0"])?;
+    let mut command = Command::new(venv);
+    command.arg(paths::fixtures().join("waits/zmq_waits.py"));
+    let (fixture, facts) = Fixture::ready(command)?;
+    let named = facts.as_object().context("named threads")?.clone().into_iter().collect();
+    let waiters = Waiters { fixture, named };
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    let (send, receive, poll) = (waits.wait("send"), waits.wait("recv"), waits.wait("poll"));
+    assert_eq!(send["kind"], "socket-send", "{send:#}");
+    assert!(send["text"].as_str().is_some_and(|text| text.starts_with("zmq send")), "{send:#}");
+    assert_eq!(receive["kind"], "socket-recv", "{receive:#}");
+    assert!(receive["text"].as_str().is_some_and(|text| text.starts_with("zmq recv")), "{receive:#}");
+    // The process's endpoints are named: the listener that `recv` is bound to.
+    let port = facts["recv"]["port"].as_u64().context("a port")?;
+    assert!(receive["text"].as_str().is_some_and(|text| text.contains(&format!(":{port}"))), "{receive:#}");
+    assert_eq!((&poll["kind"], &poll["has_deadline"]), (&json!("poll"), &json!(true)), "{poll:#}");
+    Ok(())
+}
