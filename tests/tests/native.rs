@@ -270,6 +270,24 @@ fn threads_of_libzmq() -> Result<()> {
     Ok(())
 }
 
+/// NIXL's progress thread, which spins, and UCX's, which waits. 330 MB to install: only with `cargo xtask test --all`.
+#[test]
+fn threads_of_nixl_and_ucx() -> Result<()> {
+    if std::env::var_os("INSPECTOR_TEST_ALL").is_none() {
+        return Ok(());
+    }
+    let python = python::pyenv("3.12").context("pyenv has no Python 3.12")?;
+    let python = python::venv(&python, &["--no-deps", "nixl==1.5.1", "nixl-cu12==1.5.1", "numpy"])?;
+    let (_target, walked) = compare_python(&python, "native/nixl_blocked.py")?;
+    let threads_in = |library: &str| {
+        let inside = |frame: &Frame| frame.module.as_deref().is_some_and(|module| module.contains(library));
+        walked.stacks.values().filter(|(frames, _)| frames.iter().any(inside)).count()
+    };
+    ensure!(threads_in("libplugin_UCX") >= 1, "NIXL's progress thread: {:#?}", walked.stacks);
+    ensure!(threads_in("libucs") >= 1, "UCX's asynchronous thread");
+    Ok(())
+}
+
 fn is_zmq(module: &str) -> bool {
     module.contains("zmq")
 }

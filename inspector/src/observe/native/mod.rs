@@ -32,8 +32,9 @@ use crate::model::{Gap, NativeStack};
 const MAX_FRAMES: usize = 512;
 /// Threads walked side by side: what one `process_vm_readv` takes (`UIO_MAXIOV`), and a bound on memory.
 const SIDE_BY_SIDE: usize = 1024;
-/// Stack bytes read at first; enough for a blocked thread of Python 3.11 or later, whose frames need no C stack.
-const FIRST_READ: u64 = 8 << 10;
+/// Stack bytes read at first, besides the rest of the page; enough for a blocked thread of Python 3.11 or later, whose
+/// frames need no C stack.
+const FIRST_READ: u64 = 4 << 10;
 /// Stack bytes read when those are not enough.
 const NEXT_READ: u64 = 32 << 10;
 
