@@ -4,9 +4,13 @@
 //! this crate (feature `programs`), built for `bpfel-unknown-none` by `cargo xtask build-ebpf`.
 #![no_std]
 
+mod memory;
 mod offsets;
 mod task;
 
+pub use memory::{
+    AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, MemoryView, Reader, STABLE, STACK, decode_memory,
+};
 pub use offsets::{MISSING, Offsets};
 pub use task::{
     DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION,

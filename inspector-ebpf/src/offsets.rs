@@ -73,6 +73,10 @@ pub struct Offsets {
     pub regs_fp: u32,
     /// Link register in `pt_regs`; [`MISSING`] on x86-64.
     pub regs_lr: u32,
+    /// Number of the system call `futex` (not an offset).
+    pub futex_syscall: u32,
+    /// Number of the system call `restart_syscall` (not an offset).
+    pub restart_syscall: u32,
 }
 
 impl Offsets {

@@ -178,3 +178,58 @@ fn decode_one(stream: &[u8]) -> Result<(TaskView<'_>, &[u8]), DecodeError> {
     let kernel = record.get(size_of::<TaskHead>()..).ok_or(truncated)?;
     Ok((TaskView { head, kernel }, rest))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn record(pid: u32, frames: usize) -> Vec<u8> {
+        let mut record = TaskRecord::zeroed();
+        record.head.version = RECORD_VERSION;
+        record.head.pid = pid;
+        for (index, frame) in record.kernel.iter_mut().enumerate() {
+            *frame = 0xffff_ffff_8100_0000 + index as u64;
+        }
+        let length = size_of::<TaskHead>() + frames * 8;
+        record.head.length = length as u32;
+        bytemuck::bytes_of(&record).get(..length).unwrap().to_vec()
+    }
+
+    #[test]
+    fn records_of_any_length_come_back() {
+        let stream = [record(1, 0), record(2, 3), record(3, FRAMES)].concat();
+        let views: Vec<_> = decode(&stream).map(Result::unwrap).collect();
+        let seen: Vec<_> = views.iter().map(|view| (view.head.pid, view.kernel().count())).collect();
+        assert_eq!(seen, [(1, 0), (2, 3), (3, FRAMES)]);
+        assert_eq!(views[1].kernel().last(), Some(0xffff_ffff_8100_0002));
+    }
+
+    #[test]
+    fn a_stream_may_begin_anywhere_in_memory() {
+        let mut stream = std::vec![0];
+        stream.extend(record(9, 2));
+        let view = decode(&stream[1..]).next().unwrap().unwrap();
+        assert_eq!((view.head.pid, view.kernel().count()), (9, 2));
+    }
+
+    #[test]
+    fn damaged_streams_end_with_an_error() {
+        let whole = record(1, 2);
+        for cut in 1..whole.len() {
+            assert!(decode(&whole[..cut]).any(|view| view.is_err()), "cut after {cut}");
+        }
+        let mut other = whole.clone();
+        other[0] = 99;
+        assert_eq!(decode(&other).next().unwrap().unwrap_err(), DecodeError::Version { found: 99 });
+        for length in [0, 8, size_of::<TaskHead>() as u32 + 4, size_of::<TaskRecord>() as u32 + 8, u32::MAX] {
+            let mut damaged = whole.clone();
+            damaged[4..8].copy_from_slice(&length.to_le_bytes());
+            assert_eq!(decode(&damaged).next().unwrap().unwrap_err(), DecodeError::Length { found: length });
+            assert_eq!(decode(&damaged).count(), 1, "nothing is read behind an error");
+        }
+    }
+}

@@ -1,11 +1,16 @@
 //! The task snapshot against what `/proc` says of the same threads.
 
-use std::{collections::BTreeMap, fs, time::Instant};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::{fd::AsFd, unix::fs::FileExt},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use inspector::{
     model::{MmapLock, TaskState, Tier},
-    observe::tasks::{Opened, Task, open},
+    observe::tasks::{Opened, Task, memory_walk, open},
 };
 use inspector_tests::{Fixture, compile, eventually, procfs};
 use rustix::{
@@ -216,6 +221,42 @@ fn inspector_can_look_at_itself() -> Result<()> {
         sweep(&mut opened)?.is_empty(),
         "its own thread is walked for the clock's sake, and not reported"
     );
+    Ok(())
+}
+
+#[test]
+fn user_memory_comes_with_its_thread() -> Result<()> {
+    let (target, tids) = many(100)?;
+    let pid = target.pid();
+    let mut opened = reach(Tier::Ebpf, &[pid])?;
+    let tasks = sweep(&mut opened)?;
+    let link = opened.source.memory_link().context("no memory walk")?.try_clone_to_owned()?;
+    ensure!(memory_walk::read(link.as_fd())?.is_empty(), "nothing was granted");
+    opened.source.grant(std::process::id(), pid)?;
+    let threads = memory_walk::read(link.as_fd())?;
+    ensure!(threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()));
+    let image = fs::File::open(format!("/proc/{pid}/mem"))?;
+    let mut futexes = 0;
+    for thread in &threads {
+        let task = &tasks[&thread.tid];
+        ensure!(thread.stable, "{task:?}");
+        let registers = task.registers.context("no registers")?;
+        ensure!(thread.stack.address == registers.sp);
+        ensure!(thread.stack.bytes.len() >= 1024, "{} bytes of stack", thread.stack.bytes.len());
+        let mut truth = vec![0; thread.stack.bytes.len()];
+        image.read_exact_at(&mut truth, thread.stack.address)?;
+        ensure!(truth == thread.stack.bytes);
+        let Some(futex) = &thread.futex else { continue };
+        futexes += 1;
+        let word = task.syscall.context("in a futex call")?.arguments[0];
+        ensure!(futex.address == word - 64 && futex.bytes.len() == 128);
+        let mut truth = vec![0; 128];
+        image.read_exact_at(&mut truth, futex.address)?;
+        ensure!(truth == futex.bytes);
+    }
+    ensure!(futexes == 40, "two in five wait on a futex: {futexes}");
+    opened.source.revoke(std::process::id());
+    ensure!(memory_walk::read(link.as_fd())?.is_empty(), "the grant was taken back");
     Ok(())
 }
 

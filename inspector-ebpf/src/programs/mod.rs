@@ -1,4 +1,5 @@
 //! The programs and what they share.
 
 mod kernel;
+mod memory;
 mod tasks;

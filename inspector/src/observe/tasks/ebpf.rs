@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -11,7 +11,8 @@ use aya::{
     maps::{HashMap, MapData},
     programs::Iter,
 };
-use inspector_ebpf::{WANT_ALL, WANT_READER};
+use bytemuck::Zeroable;
+use inspector_ebpf::{Reader, WANT_ALL, WANT_READER};
 
 use super::{TasksError, bpf, btf::Btf, offsets};
 
@@ -23,11 +24,17 @@ const MAX_SWEEP: usize = 256 << 20;
 /// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
 const CHUNK: usize = 32 << 10;
 
-/// The loaded walk.
+/// A [`Reader`] as the map's value: aya takes arrays of bytes, not types of other crates.
+type ReaderBytes = [u8; size_of::<Reader>()];
+
+/// The loaded walks.
 #[derive(Debug)]
 pub(super) struct Walk {
     link: OwnedFd,
     wanted: HashMap<MapData, u32, u32>,
+    /// The walk that reads user memory, or why there is none.
+    memory: Result<OwnedFd, String>,
+    readers: HashMap<MapData, u32, ReaderBytes>,
     watched: BTreeSet<u32>,
     /// Holds the programs and maps.
     _ebpf: Ebpf,
@@ -53,20 +60,25 @@ impl Walk {
             .override_global("OFFSETS", resolved.offsets.words(), true)
             .load(OBJECT)
             .map_err(|why| load_error(&why))?;
-        let wanted = ebpf.take_map("WANTED").ok_or_else(|| TasksError::Object("has no map WANTED".into()))?;
-        let wanted = HashMap::try_from(wanted).map_err(|why| TasksError::Object(why.to_string()))?;
-        let program =
-            ebpf.program_mut("tasks").ok_or_else(|| TasksError::Object("has no program tasks".into()))?;
-        let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
-        program.load("task", &target).map_err(|why| load_error(&why))?;
-        let fd = program.fd().map_err(|why| load_error(&why))?;
-        let link = bpf::link(fd.as_fd(), None).map_err(TasksError::Attach)?;
+        let wanted = map(&mut ebpf, "WANTED")?;
+        let readers = map(&mut ebpf, "READERS")?;
+        let link = attach(&mut ebpf, "tasks", &target)?;
+        let memory = attach(&mut ebpf, "memory", &target).map_err(|why| why.to_string());
         let found = &resolved.offsets;
         let times = ![found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy]
             .contains(&inspector_ebpf::MISSING);
         let without = resolved.without;
-        let mut walk =
-            Self { link, wanted, watched: BTreeSet::new(), _ebpf: ebpf, buffer: Vec::new(), without, times };
+        let mut walk = Self {
+            link,
+            wanted,
+            memory,
+            readers,
+            watched: BTreeSet::new(),
+            _ebpf: ebpf,
+            buffer: Vec::new(),
+            without,
+            times,
+        };
         walk.wanted
             .insert(std::process::id(), WANT_READER, 0)
             .map_err(|why| TasksError::Filter(why.to_string()))?;
@@ -94,6 +106,25 @@ impl Walk {
         self.watched.contains(&pid)
     }
 
+    /// The link of the walk that reads user memory.
+    pub(super) fn memory(&self) -> Result<BorrowedFd<'_>, &str> {
+        self.memory.as_ref().map(AsFd::as_fd).map_err(String::as_str)
+    }
+
+    /// Lets the process `reader` read the memory of `target` through that link.
+    pub(super) fn grant(&mut self, reader: u32, target: u32) -> Result<(), TasksError> {
+        let mut value = Reader::zeroed();
+        value.target = target;
+        let value: ReaderBytes = bytemuck::must_cast(value);
+        self.readers.insert(reader, value, 0).map_err(|why| TasksError::Filter(why.to_string()))
+    }
+
+    /// Takes that back. Only once `reader` reads no more: its scratch space is used again.
+    pub(super) fn revoke(&mut self, reader: u32) {
+        // It may never have been entered.
+        self.readers.remove(&reader).ok();
+    }
+
     /// Walks once; the records.
     pub(super) fn read(&mut self) -> Result<&[u8], TasksError> {
         let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
@@ -101,6 +132,20 @@ impl Walk {
         read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
         Ok(&self.buffer)
     }
+}
+
+fn map<V: aya::Pod>(ebpf: &mut Ebpf, name: &str) -> Result<HashMap<MapData, u32, V>, TasksError> {
+    let map = ebpf.take_map(name).ok_or_else(|| TasksError::Object(format!("has no map {name}")))?;
+    HashMap::try_from(map).map_err(|why| TasksError::Object(why.to_string()))
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str, target: &AyaBtf) -> Result<OwnedFd, TasksError> {
+    let program =
+        ebpf.program_mut(name).ok_or_else(|| TasksError::Object(format!("has no program {name}")))?;
+    let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
+    program.load("task", target).map_err(|why| load_error(&why))?;
+    let fd = program.fd().map_err(|why| load_error(&why))?;
+    bpf::link(fd.as_fd(), None).map_err(TasksError::Attach)
 }
 
 /// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.

@@ -6,6 +6,7 @@ mod clock;
 mod ebpf;
 mod error;
 mod fentry;
+pub mod memory_walk;
 mod offsets;
 mod probe;
 mod proc;

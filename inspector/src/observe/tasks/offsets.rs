@@ -67,6 +67,8 @@ pub(super) fn resolve(btf: &Btf) -> Option<Resolved> {
     if resolve_registers(btf, &mut found).is_none() {
         without.push("no registers and system calls (pt_regs was not recognised)");
     }
+    found.futex_syscall = syscalls::Sysno::futex as u32;
+    found.restart_syscall = syscalls::Sysno::restart_syscall as u32;
     Some(Resolved { offsets: found, without })
 }
 

@@ -21,7 +21,9 @@ pub struct Capability {
 
 /// Tries everything once; nothing stays loaded or attached.
 pub fn probe() -> Vec<Capability> {
-    let mut all = vec![kernel(), namespace(), types(), iterator(), fentry_probe(), tracefs(), symbols()];
+    let mut all = vec![kernel(), namespace(), types()];
+    all.extend(iterators());
+    all.extend([fentry_probe(), tracefs(), symbols()]);
     all.extend(privileges());
     all
 }
@@ -77,17 +79,31 @@ fn types() -> Capability {
     )
 }
 
-fn iterator() -> Capability {
-    let result = Walk::open().and_then(|mut walk| {
+/// The two walks, of one load.
+fn iterators() -> [Capability; 2] {
+    let opened = Walk::open();
+    let memory = match &opened {
+        Ok(walk) => walk.memory().map(|_| "loads".to_owned()).map_err(str::to_owned),
+        Err(_) => Err("there is no eBPF task iterator".to_owned()),
+    };
+    let tasks = opened.and_then(|mut walk| {
         let records = inspector_ebpf::decode(walk.read()?).count();
-        Ok(format!("loads and walks ({records} record of inspector itself)"))
+        Ok(format!("loads and walks ({records} record, of inspector itself)"))
     });
-    capability(
-        "eBPF task iterator",
-        result.map_err(|why| why.to_string()),
-        "tier memory: slower sweeps, no off-CPU times, no mmap_lock state, no thread pointers",
-        "root, or CAP_BPF and CAP_PERFMON; lockdown below confidentiality",
-    )
+    [
+        capability(
+            "eBPF task iterator",
+            tasks.map_err(|why| why.to_string()),
+            "tier memory: slower sweeps, no off-CPU times, no mmap_lock state, no thread pointers",
+            "root, or CAP_BPF and CAP_PERFMON; lockdown below confidentiality",
+        ),
+        capability(
+            "eBPF copies of user memory",
+            memory,
+            "all user memory is read by process_vm_readv, apart from the registers",
+            "kernel 5.18",
+        ),
+    ]
 }
 
 fn fentry_probe() -> Capability {
@@ -185,9 +201,14 @@ mod tests {
     #[test]
     fn root_has_what_the_snapshot_needs() {
         let all = probe();
-        for name in
-            ["kernel 5.15", "kernel types (BTF)", "eBPF task iterator", "kernel symbols", "CAP_SYS_PTRACE"]
-        {
+        for name in [
+            "kernel 5.15",
+            "kernel types (BTF)",
+            "eBPF task iterator",
+            "eBPF copies of user memory",
+            "kernel symbols",
+            "CAP_SYS_PTRACE",
+        ] {
             let found = all.iter().find(|capability| capability.name == name).unwrap();
             assert!(found.works, "{found:?}");
         }
