@@ -34,7 +34,7 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     if let Some(pid) = process.ns_pid {
         page.plain(&format!(" ({pid} in its container)"));
     }
-    if let Some(engine) = &process.engine {
+    if let Some(engine) = process.engine.as_ref().filter(|engine| process.kind.as_ref() != Some(engine)) {
         page.plain(&format!(" · {engine}"));
     }
     page.plain(&format!(" · up {} · {}", humane(process.up_ns), process.state));
@@ -57,7 +57,7 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
     page.plain(&format!("  {}  ", thread.state.letter()));
     page.put(if thread.idle { Style::Dim } else { Style::Plain }, words::wait(thread));
     if let Some(ns) = thread.blocked_for_ns {
-        page.plain(&format!(" for {}", humane(ns)));
+        page.plain(&format!(" · for {}", humane(ns)));
     }
     if let Some(deadline) = words::deadline(thread) {
         page.plain(&format!(", {deadline}"));
@@ -70,13 +70,8 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
     }
     page.end();
     for frame in &thread.frames {
-        page.put(Style::Dim, &format!("      {}  ", words::frame_kind(frame.kind)));
-        page.plain(&frame.function);
-        let place = words::place(frame);
-        if !place.is_empty() {
-            page.put(Style::Dim, &format!("  {place}"));
-        }
-        page.end();
+        page.plain("      ");
+        words::frame(page, frame);
     }
     match &thread.stack_end {
         StackEnd::Stopped(why) => {

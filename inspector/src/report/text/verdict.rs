@@ -19,7 +19,7 @@ const MOST_FACTS: usize = 8;
 const MOST_RULED_OUT: usize = 6;
 const MOST_OPEN: usize = 3;
 const MOST_EVENTS: usize = 12;
-/// Innermost frames of a culprit; Python frames first, since they name the code that users can change.
+/// Innermost frames of a culprit: the Python ones, since they name the code that users can change, else native ones.
 const MOST_FRAMES: usize = 3;
 /// Below this a hypothesis that nobody refuted is noise.
 const WORTH_NAMING: f64 = 0.1;
@@ -92,18 +92,12 @@ fn root(page: &mut Page, report: &Report, party: &Party) {
 }
 
 fn frames(page: &mut Page, thread: &ThreadReport) {
-    let python = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python);
-    let mut shown: Vec<_> = python.take(MOST_FRAMES).collect();
-    if shown.is_empty() {
-        shown = thread.frames.iter().take(MOST_FRAMES).collect();
-    }
-    for frame in shown {
-        let place = words::place(frame);
-        page.plain("             ")
-            .put(Style::Dim, words::frame_kind(frame.kind))
-            .plain("  ")
-            .plain(&frame.function);
-        page.put(Style::Dim, &format!("  {place}")).end();
+    let of_kind = |kind| thread.frames.iter().filter(move |frame| frame.kind == kind).take(MOST_FRAMES);
+    let kinds = [FrameKind::Python, FrameKind::Native, FrameKind::Kernel];
+    let Some(kind) = kinds.into_iter().find(|&kind| of_kind(kind).next().is_some()) else { return };
+    for frame in of_kind(kind) {
+        page.plain("             ");
+        words::frame(page, frame);
     }
 }
 
@@ -184,7 +178,9 @@ fn who(report: &Report, party: &Party, thread: Option<&ThreadReport>) -> String 
         (None, Some(process)) => Some(format!("{}, up {}", process.state, humane(process.up_ns))),
         _ => None,
     };
-    let parts = [Some(role), party.thread.clone(), ids, up, thread.map(words::age)];
+    let name = party.thread.clone().filter(|name| *name != role);
+    let age = thread.map(words::age).filter(|age| !party.detail.contains(age.as_str()));
+    let parts = [Some(role), name, ids, up, age];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 

@@ -5,7 +5,7 @@ use crate::{
         Certainty, Frame, FrameKind, Report, Stability, WaitKind,
         report::{Family, ThreadReport, WorkerReport},
     },
-    report::duration::humane,
+    report::{color::Style, duration::humane, page::Page},
 };
 
 /// `prefill scheduler TP0`, else the process's `comm`.
@@ -77,17 +77,23 @@ pub(super) const fn certainty(certainty: Certainty) -> &'static str {
     }
 }
 
-/// The kind of a frame; all of one width.
-pub(super) const fn frame_kind(kind: FrameKind) -> &'static str {
-    match kind {
+/// `python  Queue.get  queue.py:171`, and the line's end.
+pub(super) fn frame(page: &mut Page, frame: &Frame) {
+    let kind = match frame.kind {
         FrameKind::Python => "python",
         FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
+    };
+    page.put(Style::Dim, kind).plain("  ").plain(&frame.function);
+    let place = place(frame);
+    if !place.is_empty() {
+        page.plain("  ").put(Style::Dim, &place);
     }
+    page.end();
 }
 
 /// `threading.py:327`, `libc.so.6`; empty for a kernel frame.
-pub(super) fn place(frame: &Frame) -> String {
+fn place(frame: &Frame) -> String {
     match (&frame.file, frame.line, &frame.module) {
         (Some(file), Some(line), _) => format!("{file}:{line}"),
         (Some(file), None, _) => file.clone(),
