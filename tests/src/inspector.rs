@@ -19,7 +19,10 @@ pub fn binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = BINARY.get_or_init(|| {
         if let Some(given) = std::env::var_os("INSPECTOR_BIN") {
-            return std::fs::canonicalize(&given).map_err(|error| format!("INSPECTOR_BIN: {error}"));
+            // A relative path means the checkout's root: cargo runs tests in their package's directory.
+            let path = paths::root().join(given);
+            return std::fs::canonicalize(&path)
+                .map_err(|error| format!("INSPECTOR_BIN {}: {error}", path.display()));
         }
         build().map_err(|error| format!("{error:#}"))
     });
