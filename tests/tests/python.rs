@@ -2,6 +2,7 @@
 //! with what py-spy reads.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
@@ -9,11 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use inspector::{
-    model::PythonThread,
+    model::{PythonEngine, PythonThread},
     observe::{
         frames::FrameTable,
         helper::protocol::ThreadRequest,
-        memory::{ProcessReader, TargetMemory},
+        memory::{MemoryError, Piece, ProcessReader, TargetMemory},
         python::{self, PythonRead},
     },
 };
@@ -50,9 +51,12 @@ struct Seen {
 
 impl Seen {
     fn of(pid: u32) -> Result<Self> {
-        let memory = ProcessReader::new(pid);
+        Self::through(&ProcessReader::new(pid), pid)
+    }
+
+    fn through(memory: &dyn TargetMemory, pid: u32) -> Result<Self> {
         let mut frames = FrameTable::default();
-        let read = python::read(&memory, pid, &requests(pid)?, &mut frames)?;
+        let read = python::read(memory, pid, &requests(pid)?, &mut frames)?;
         Ok(Self { read, frames, calls: memory.calls() })
     }
 
@@ -77,6 +81,74 @@ fn requests(pid: u32) -> Result<Vec<ThreadRequest>> {
         threads.push(ThreadRequest { tid, ns_tid: tid, ..ThreadRequest::default() });
     }
     Ok(threads)
+}
+
+/// A process's memory, with reads that fail or come back wrong.
+struct Broken {
+    inner: ProcessReader,
+    /// Each 2^n-th byte is changed, on average; `None`: none is.
+    change: Option<u32>,
+    /// Reads that touch these addresses fail.
+    hole: Option<(u64, u64)>,
+    state: Cell<u64>,
+    /// The stretches that were read.
+    pieces: RefCell<Vec<(u64, usize)>>,
+}
+
+impl Broken {
+    fn new(pid: u32) -> Self {
+        let pieces = RefCell::default();
+        Self { inner: ProcessReader::new(pid), change: None, hole: None, state: Cell::new(1), pieces }
+    }
+
+    /// xorshift64: not random, but everywhere.
+    fn next(&self) -> u64 {
+        let mut state = self.state.get();
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        self.state.set(state);
+        state
+    }
+
+    fn spoil(&self, bytes: &mut [u8]) {
+        let Some(change) = self.change else { return };
+        let mut at = self.next() >> (63 - change);
+        while let Some(byte) = usize::try_from(at).ok().and_then(|at| bytes.get_mut(at)) {
+            *byte ^= self.next() as u8;
+            at += 1 + (self.next() >> (63 - change));
+        }
+    }
+
+    fn fails(&self, address: u64, length: usize) -> bool {
+        self.pieces.borrow_mut().push((address, length));
+        self.hole.is_some_and(|(start, end)| address < end && start < address.saturating_add(length as u64))
+    }
+}
+
+impl TargetMemory for Broken {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+        if self.fails(address, buffer.len()) {
+            return Err(MemoryError { address, length: buffer.len(), errno: libc::EFAULT });
+        }
+        self.inner.read(address, buffer)?;
+        self.spoil(buffer);
+        Ok(())
+    }
+
+    fn read_many(&self, pieces: &mut [Piece]) {
+        self.inner.read_many(pieces);
+        for piece in pieces {
+            if self.fails(piece.address, piece.bytes.len()) {
+                piece.filled = 0;
+            }
+            self.spoil(&mut piece.bytes);
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.inner.calls()
+    }
 }
 
 fn program(name: &str) -> PathBuf {
@@ -297,5 +369,65 @@ fn a_process_that_is_gone_is_an_error() -> Result<()> {
     let memory = ProcessReader::new(fixture.pid());
     let read = python::read(&memory, fixture.pid(), &[], &mut FrameTable::default());
     assert!(matches!(read, Err(python::PythonError::Unreadable { .. })), "{read:?}");
+    Ok(())
+}
+
+#[test]
+fn memory_that_changes_under_the_reader_never_makes_it_panic() -> Result<()> {
+    for (_, python) in all()? {
+        let folder = tempfile::tempdir()?;
+        let (fixture, _) = start(&python, "corpus.py", &[&folder.path().to_string_lossy()])?;
+        for round in 0..20u64 {
+            let mut memory = Broken::new(fixture.pid());
+            // From one byte in 64 to one in 2^20.
+            memory.change = Some(6 + (round % 15) as u32);
+            memory.state.set(round + 1);
+            let threads = requests(fixture.pid())?;
+            match python::read(&memory, fixture.pid(), &threads, &mut FrameTable::default()) {
+                Ok(_)
+                | Err(python::PythonError::NotRecognised { .. } | python::PythonError::NotPython(_)) => {}
+                Err(error) => bail!("{error}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_read_costs_no_other_thread_and_is_said() -> Result<()> {
+    for (version, python) in all()? {
+        let folder = tempfile::tempdir()?;
+        let (fixture, facts) = start(&python, "corpus.py", &[&folder.path().to_string_lossy()])?;
+        let truth: Vec<Truth> = serde_json::from_value(facts)?;
+        let all = Broken::new(fixture.pid());
+        Seen::through(&all, fixture.pid())?;
+        let pieces = all.pieces.into_inner();
+        let mut harmed = 0;
+        // Every piece in turn would take minutes: one in 37 of the thousands, spread over all of them.
+        for &(address, length) in pieces.iter().step_by(37) {
+            let mut memory = Broken::new(fixture.pid());
+            memory.hole = Some((address, address + length as u64));
+            let Ok(seen) = Seen::through(&memory, fixture.pid()) else { continue };
+            if seen.read.runtime.engine == PythonEngine::PySpy {
+                continue;
+            }
+            for expected in &truth {
+                let what = format!("{version}, {}, without {address:#x}+{length}", expected.name);
+                let Ok(thread) = seen.thread(expected.native) else {
+                    assert!(!seen.read.gaps.is_empty() || !seen.read.runtime.unmatched.is_empty(), "{what}");
+                    continue;
+                };
+                let same = |(ours, theirs): (Line, Line)| {
+                    (ours.0, ours.1) == (theirs.0, theirs.1) && (ours.2 == theirs.2 || ours.2.is_none())
+                };
+                let lines = seen.lines(thread);
+                let whole =
+                    lines.len() == expected.frames.len() && lines.into_iter().zip(expected.lines()).all(same);
+                assert!(whole || thread.partial.is_some(), "{what}");
+                harmed += usize::from(!whole);
+            }
+        }
+        assert!(harmed > 0, "{version}: no hole did any harm");
+    }
     Ok(())
 }

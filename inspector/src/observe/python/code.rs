@@ -31,7 +31,8 @@ struct Code {
     function: String,
     file: String,
     first_line: i32,
-    table: Vec<u8>,
+    /// The line table; `None`: it could not be read, and no line is known.
+    table: Option<Vec<u8>>,
     /// Where the byte code begins (from 3.11).
     start: u64,
     /// Bytes of byte code (from 3.11).
@@ -121,9 +122,7 @@ impl CodeCache {
                     function,
                     file,
                     first_line: i32_at(bytes, offsets.first_line).unwrap_or(0),
-                    table: u64_at(bytes, offsets.line_table)
-                        .and_then(|table| tables.get(&table).cloned())
-                        .unwrap_or_default(),
+                    table: u64_at(bytes, offsets.line_table).and_then(|table| tables.get(&table).cloned()),
                     start: offsets.bytecode.map_or(0, |offset| address.wrapping_add(offset as u64)),
                     // `ob_size`, right behind the object's head, counts code units.
                     length: u64_at(bytes, layout.object.header)
@@ -201,7 +200,10 @@ impl CodeCache {
             kind: FrameKind::Python,
             function: code.function.clone(),
             file: Some(code.file.clone()),
-            line: lines::line(layout.code.table, &code.table, code.first_line, position),
+            line: code
+                .table
+                .as_ref()
+                .and_then(|table| lines::line(layout.code.table, table, code.first_line, position)),
             module: None,
             address: None,
         });

@@ -51,6 +51,15 @@ impl Words<'_> {
         Some((size, members))
     }
 
+    /// `N` more offsets of the section before.
+    fn members<const N: usize>(&mut self) -> Option<[usize; N]> {
+        let mut members = [0; N];
+        for member in &mut members {
+            *member = usize::try_from(self.word().filter(|&offset| offset < MAX_STRUCT)?).ok()?;
+        }
+        Some(members)
+    }
+
     /// A section of `members` offsets that are of no interest.
     fn skip(&mut self, members: usize) {
         self.next += (members + 1) * 8;
@@ -91,33 +100,36 @@ pub(super) fn parse(bytes: &[u8]) -> Option<DebugOffsets> {
 }
 
 fn interpreter(words: &mut Words<'_>, minor: u8) -> Option<InterpreterLayout> {
-    let (id, next, threads_head, modules, gil);
+    let with_gil = |next, id, threads_head, modules, gil| InterpreterLayout {
+        next,
+        id,
+        threads_head,
+        modules,
+        gil: GilPlace::Interpreter(gil),
+    };
     if minor >= 14 {
-        // id, next, threads_head, threads_main, gc, modules, sysdict, builtins, ceval_gil, gil_runtime_state
-        let (_, [a, b, c, _main, _gc, d, _sys, _builtins, e, _gil]) = words.section()?;
-        // enabled, locked, holder, code_object_generation, tlbc_generation
+        let (_, [id, next, threads, _main, _gc, modules, _sys, _builtins, gil, _own_gil]) =
+            words.section()?;
+        // The GIL's enabled, locked and holder, code_object_generation, tlbc_generation.
         words.next += 5 * 8;
-        (id, next, threads_head, modules, gil) = (a, b, c, d, e);
+        Some(with_gil(next, id, threads, modules, gil))
     } else {
-        let (_, [a, b, c, _gc, d, _sys, _builtins, e, _gil]) = words.section()?;
+        let (_, [id, next, threads, _gc, modules, _sys, _builtins, gil, _own_gil]) = words.section()?;
+        // The GIL's enabled, locked and holder.
         words.next += 3 * 8;
-        (id, next, threads_head, modules, gil) = (a, b, c, d, e);
+        Some(with_gil(next, id, threads, modules, gil))
     }
-    Some(InterpreterLayout { next, id, threads_head, modules, gil: GilPlace::Interpreter(gil) })
 }
 
 fn thread(words: &mut Words<'_>, minor: u8) -> Option<ThreadLayout> {
-    let (next, interp, current_frame, ident, native_id, datastack);
+    let (_, [_prev, next, interp, current_frame]) = words.section()?;
     if minor >= 15 {
-        let (
-            _,
-            [_prev, a, b, c, _base, _profiled, _sequence, d, e, f, _status, _gil, _asked, _error, _state],
-        ) = words.section()?;
-        (next, interp, current_frame, ident, native_id, datastack) = (a, b, c, d, e, f);
-    } else {
-        let (_, [_prev, a, b, c, d, e, f, _status]) = words.section()?;
-        (next, interp, current_frame, ident, native_id, datastack) = (a, b, c, d, e, f);
+        // base_frame, last_profiled_frame, last_profiled_frame_seq
+        words.next += 3 * 8;
     }
+    let [ident, native_id, datastack] = words.members()?;
+    // status; in 3.15 also holds_gil, gil_requested, current_exception, exc_state
+    words.next += if minor >= 15 { 5 * 8 } else { 8 };
     Some(ThreadLayout {
         next,
         interp,

@@ -26,11 +26,11 @@ pub(super) struct Image<'a, 'm> {
     bias: u64,
     symbols: u64,
     strings: u64,
-    buckets: Buckets,
+    hash: HashTable,
 }
 
 #[derive(Debug)]
-struct Buckets {
+struct HashTable {
     count: u32,
     first_symbol: u32,
     buckets: u64,
@@ -94,14 +94,14 @@ impl<'a, 'm> Image<'a, 'm> {
         let (count, first_symbol, bloom) = (u32_at(&head, 0)?, u32_at(&head, 4)?, u32_at(&head, 8)?);
         let buckets = hash.checked_add(16)?.checked_add(u64::from(bloom) * 8)?;
         let chains = buckets.checked_add(u64::from(count) * 4)?;
-        let buckets = Buckets { count: (count > 0).then_some(count)?, first_symbol, buckets, chains };
-        Some(Self { reader, bias, symbols: entry(DT_SYMTAB.0)?, strings: entry(DT_STRTAB.0)?, buckets })
+        let hash = HashTable { count: (count > 0).then_some(count)?, first_symbol, buckets, chains };
+        Some(Self { reader, bias, symbols: entry(DT_SYMTAB.0)?, strings: entry(DT_STRTAB.0)?, hash })
     }
 
     /// The defined symbol `name`.
     pub(super) fn symbol(&self, name: &str) -> Option<Symbol> {
         let hash = gnu_hash(name.as_bytes());
-        let Buckets { count, first_symbol, buckets, chains } = self.buckets;
+        let HashTable { count, first_symbol, buckets, chains } = self.hash;
         let slot = buckets.wrapping_add(u64::from(hash % count) * 4);
         let first = u32_at(&self.reader.one(slot, 4)?, 0)?;
         if first < first_symbol {

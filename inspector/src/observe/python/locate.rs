@@ -50,7 +50,7 @@ pub(super) fn find(reader: &Reader<'_>, pid: u32, maps: &Maps) -> Result<Found, 
             return found(reader, pid, runtime, None, region);
         }
     }
-    if images.iter().any(|region| named_python(region)) {
+    if images.iter().any(named_python) {
         let why = "no symbol _PyRuntime, section .PyRuntime or debug offsets in it".to_owned();
         return Err(PythonError::NotRecognised { pid, why });
     }

@@ -18,6 +18,8 @@ mod dicts;
 mod elf_file;
 mod elf_image;
 mod gil;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod layout;
 mod lines;

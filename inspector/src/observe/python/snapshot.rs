@@ -33,16 +33,27 @@ pub(super) fn read(
     let maps = Maps::read(pid).map_err(|source| PythonError::Unreadable { pid, source })?;
     let reader = Reader::new(memory);
     let found = locate::find(&reader, pid, &maps)?;
-    let (layout, version, mut interpreters) = recognise(&reader, &maps, &found)
-        .map_err(|why| PythonError::NotRecognised { pid, why: why.to_owned() })?;
+    read_runtime(&reader, pid, &maps, &found, threads, frames)
+        .map_err(|why| PythonError::NotRecognised { pid, why: why.to_owned() })
+}
 
+/// Reads a runtime that was found; the error is why it is none of a known layout.
+pub(super) fn read_runtime(
+    reader: &Reader<'_>,
+    pid: u32,
+    maps: &Maps,
+    found: &Found,
+    threads: &[ThreadRequest],
+    frames: &mut FrameTable,
+) -> Result<PythonRead, &'static str> {
+    let (layout, version, mut interpreters) = recognise(reader, maps, found)?;
     let mut states: Vec<ThreadState> =
         interpreters.iter_mut().flat_map(|interpreter| std::mem::take(&mut interpreter.threads)).collect();
-    identity::native_ids(&reader, &maps, layout, &mut states);
-    let stacks = stack::stacks(&reader, layout, &states);
-    let gils = read_gils(&reader, layout, &interpreters);
+    identity::native_ids(reader, maps, layout, &mut states);
+    let stacks = stack::stacks(reader, layout, &states);
+    let gils = read_gils(reader, layout, &interpreters);
     let mut codes = CodeCache::default();
-    codes.load(&reader, layout, stacks.iter().flat_map(|stack| &stack.frames));
+    codes.load(reader, layout, stacks.iter().flat_map(|stack| &stack.frames));
 
     let mut read = PythonRead {
         runtime: PythonRuntime {
@@ -64,7 +75,7 @@ pub(super) fn read(
     let mut matched: BTreeMap<u32, Vec<PythonThread>> = BTreeMap::new();
     let mut states = states.iter().zip(&stacks);
     for interpreter in &interpreters {
-        let known = names::threads(&reader, &layout.object, interpreter.modules);
+        let known = names::threads(reader, &layout.object, interpreter.modules);
         let holder = interpreter.gil.and_then(|gil| gils.get(&gil)?.as_ref()).filter(|gil| gil.locked);
         for (state, stack) in states.by_ref().take(interpreter.count) {
             let mut thread = thread(layout, interpreter, state, stack, &mut codes, frames);
