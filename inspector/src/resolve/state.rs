@@ -23,7 +23,7 @@ pub(super) fn resolve(
             simple(WaitKind::Frozen, text)
         }
         TaskState::Disk => disk(process, thread, blocked.as_ref()),
-        _ if thread.on_cpu || thread.state == TaskState::Running => running(blocked.as_ref()),
+        _ if thread.on_cpu || thread.state == TaskState::Running => running(blocked.as_ref(), call),
         _ => match blocked.as_ref() {
             Some(blocked) => call(blocked),
             None => unknown(process, thread),
@@ -35,10 +35,16 @@ fn simple(kind: WaitKind, text: String) -> Wait {
     Wait { kind, text, ..Wait::default() }
 }
 
-fn running(blocked: Option<&Blocked<'_>>) -> Wait {
-    let text =
-        blocked.map_or_else(|| "running".to_owned(), |blocked| format!("running, in {}", blocked.name));
-    simple(WaitKind::Running, text)
+/// A waiter for the GIL wakes every 5 ms to ask again (`take_gil` of `Python/ceval_gil.c`): caught awake it still waits,
+/// as long as somebody else holds the GIL.
+fn running(blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) -> Wait {
+    let Some(blocked) = blocked else { return simple(WaitKind::Running, "running".to_owned()) };
+    let wait = call(blocked);
+    let held_by_another = wait.owners.iter().any(|owner| owner.tid != Some(blocked.thread.tid));
+    if wait.kind == WaitKind::Gil && held_by_another {
+        return wait;
+    }
+    simple(WaitKind::Running, format!("running, in {}", blocked.name))
 }
 
 /// Stopped: who stopped it by a signal is not recorded by the kernel; a tracer is.
