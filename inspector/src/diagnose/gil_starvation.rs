@@ -50,12 +50,8 @@ fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
         .of(process.pid)
         .filter(waits(WaitKind::Gil))
         .filter(|actor| actor.thread.tid != tid)
-        .filter(|actor| match gil.cond {
-            Some((start, end)) => {
-                actor.resolved.wait.address.is_none_or(|address| (start..end).contains(&address))
-            }
-            None => true,
-        })
+        // A GIL wait's object is the GIL itself, wherever inside it the futex word lies.
+        .filter(|actor| actor.resolved.wait.address.is_none_or(|address| address == gil.address))
         .map(|actor| actor.end())
         .collect();
     if waiters.is_empty() {
