@@ -109,7 +109,8 @@ fn wedge(best: &Finding, roots: &[&Finding]) -> Verdict {
     for party in best.victims.iter().chain(same.iter().flat_map(|finding| &finding.victims)) {
         let known =
             |list: &[Party]| list.iter().any(|other| (other.pid, other.tid) == (party.pid, party.tid));
-        if !known(&victims) && !(party.tid.is_some() && known(&culprits)) {
+        let is_culprit = party.tid.is_some() && known(&culprits);
+        if !is_culprit && !known(&victims) {
             victims.push(party.clone());
         }
     }

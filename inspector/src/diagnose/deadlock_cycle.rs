@@ -45,6 +45,16 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
         let fact = format!("{}'s wait has a deadline, which will break the circle", words::thread(&actor));
         case.contradict(weights::CYCLE_ENDS_ITSELF, "waits", fact);
     }
+    // Threads are read one after the other. Where an edge is only likely, a lock that changed hands meanwhile can close a
+    // circle that never was; one that has stood does not.
+    let moved = |edge: &&&Edge| match edge.through.kind {
+        WaitKind::Gil => edge.certainty != Certainty::Proven,
+        _ => !scene.at(edge.from).is_some_and(|actor| actor.has_stood()),
+    };
+    if let Some(edge) = edges.iter().find(moved).filter(|_| !proven) {
+        let fact = format!("{} may have moved on while the others were read", name(scene, edge.from));
+        case.contradict(weights::CYCLE_MAY_HAVE_MOVED, "waits", fact);
+    }
     let mut ends: Vec<End> = edges.iter().map(|edge| edge.from).collect();
     ends.dedup();
     let victims = scene.graph.victims(&ends);

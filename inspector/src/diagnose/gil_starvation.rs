@@ -8,7 +8,7 @@ use super::{
 use crate::{
     graph::frozen_holder,
     model::{
-        Gil, Process, WaitKind,
+        Gil, Process, PythonRuntime, WaitKind,
         report::{End, Family, Status},
     },
 };
@@ -17,7 +17,7 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
     let mut findings = Vec::new();
     let (mut gils, mut sampled) = (0_usize, 0_usize);
     for process in &scene.capture.processes {
-        for gil in process.python.iter().flat_map(|python| python.gils()) {
+        for gil in process.python.iter().flat_map(PythonRuntime::gils) {
             gils += 1;
             sampled += usize::from(gil.samples.len() > 1);
             findings.extend(finding(scene, process, gil));

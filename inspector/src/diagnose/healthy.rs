@@ -32,6 +32,9 @@ pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict 
         let action = action.as_deref().unwrap_or("Look again in a minute: a wedge is still there then.");
         return unknown(summary, action, finding.evidence.clone());
     }
+    if let Some(verdict) = serving_thread_stands(scene) {
+        return verdict;
+    }
     let blind = blind_spots(scene);
     if !blind.is_empty() {
         let first = blind.first().map(|fact| fact.fact.clone()).unwrap_or_default();
@@ -39,6 +42,20 @@ pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict 
         return unknown(format!("cannot tell: {first}"), action, blind);
     }
     healthy(scene, heaviest)
+}
+
+/// A thread that serves others has stood in a lock, or in the kernel, for longer than patience explains: no family says
+/// why, and it is not fine either.
+fn serving_thread_stands(scene: &Scene<'_>) -> Option<Verdict> {
+    let standing = scene.actors().find(|actor| {
+        let long = actor.blocked_ns().is_some_and(|ns| ns >= weights::LONG_NS);
+        let in_lock = || scene.standing_in_ownerless_locks(actor.process.pid, &[]).contains(&actor.end());
+        long && actor.serves() && actor.stands() && (actor.resolved.wait.kind == WaitKind::Disk || in_lock())
+    })?;
+    let fact = format!("{} is {}", words::thread(&standing), words::detail(&standing));
+    let action =
+        "Look again in a minute; if it still stands there, save this report and restart the process.";
+    Some(unknown(format!("not sure, but suspicious: {fact}"), action, vec![supports("waits", fact)]))
 }
 
 fn unknown(summary: String, action: &str, evidence: Vec<Evidence>) -> Verdict {

@@ -24,7 +24,7 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
         .capture
         .processes
         .iter()
-        .filter_map(|process| finding(scene, process, held(scene, process)?))
+        .filter_map(|process| Some(finding(scene, process, held(scene, process)?)))
         .collect();
     findings.extend(bystanders(scene));
     let number = scene.capture.processes.len();
@@ -57,7 +57,7 @@ fn held(scene: &Scene<'_>, process: &Process) -> Option<Held> {
     all.then_some(if traced { Held::Tracer } else { held })
 }
 
-fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Option<Finding> {
+fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
     let mut case = Case::default();
     let name = words::process(process);
     let how = match held {
@@ -107,14 +107,10 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Option<Finding> 
             format!("{} wait because of it", words::count(victims.len(), "other")),
         );
     }
-    let waiting = match victims.len() {
-        0 => String::new(),
-        _ => {
-            let mut names: Vec<&str> = victims.iter().filter_map(|victim| victim.role.as_deref()).collect();
-            names.dedup();
-            format!("; {} wait for it", names.join(", "))
-        }
-    };
+    let mut names: Vec<&str> = victims.iter().filter_map(|victim| victim.role.as_deref()).collect();
+    names.dedup();
+    let waiting =
+        if victims.is_empty() { String::new() } else { format!("; waiting for it: {}", names.join(", ")) };
     let since = since.map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
     let alive_twin = scene.capture.processes.iter().any(|other| {
         let same = other.worker.as_ref().zip(process.worker.as_ref()).is_some_and(|(a, b)| {
@@ -123,7 +119,7 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Option<Finding> 
         same && relations::root(scene, other) != relations::root(scene, process)
             && self::held(scene, other).is_none()
     });
-    Some(Finding {
+    Finding {
         family: Family::PeerStopped,
         status: if alive_twin { Status::Degraded } else { Status::Wedged },
         confidence: case.confidence(),
@@ -136,7 +132,7 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Option<Finding> 
         evidence: case.evidence,
         would_settle: (held == Held::Tracer)
             .then(|| "a second look: a profiler's stops last milliseconds".into()),
-    })
+    }
 }
 
 /// Who waits for a stopped process: by edges of the graph, by its place in the engine, in the middle of a transfer.

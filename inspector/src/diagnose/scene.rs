@@ -159,6 +159,11 @@ impl<'a> Actor<'a> {
 
     /// It has stood in one wait long enough to be stuck, and is not idle. Running and stopped threads do not stand.
     pub(super) fn stands(&self) -> bool {
+        !self.idle && self.has_stood()
+    }
+
+    /// The same, idle or not.
+    pub(super) fn has_stood(&self) -> bool {
         let wait = &self.resolved.wait;
         let blocked = !matches!(
             wait.kind,
@@ -168,7 +173,7 @@ impl<'a> Actor<'a> {
             Some(ns) => ns >= weights::STANDING_NS,
             None => self.thread.activity.unchanged && self.thread.activity.sweeps > 1,
         };
-        blocked && long && !self.idle
+        blocked && long
     }
 
     /// Nothing but another's act ends its wait in reasonable time.

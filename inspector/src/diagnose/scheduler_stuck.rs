@@ -11,7 +11,7 @@ use crate::model::{
 };
 
 pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
-    let schedulers: Vec<Actor<'_>> = scene.actors().filter(|actor| actor.is_scheduler()).collect();
+    let schedulers: Vec<Actor<'_>> = scene.actors().filter(Actor::is_scheduler).collect();
     let findings = schedulers.iter().filter_map(|actor| finding(scene, actor)).collect();
     if schedulers.is_empty() {
         let why = "no scheduler thread is known among these processes".into();

@@ -43,6 +43,9 @@ pub(super) const LIKELY_CYCLE: f64 = 0.65;
 /// A wait in the cycle has a deadline and will break it.
 pub(super) const CYCLE_ENDS_ITSELF: f64 = 0.5;
 
+/// A thread of a circle that is only likely has not stood there for [`STANDING_NS`].
+pub(super) const CYCLE_MAY_HAVE_MOVED: f64 = 0.4;
+
 /// The GIL did not change hands over the observation, and a thread waits for it.
 pub(super) const GIL_UNMOVED: f64 = 0.65;
 /// Its holder stands in a blocking call: it cannot give it up before the call returns.

@@ -86,9 +86,9 @@ pub enum DiscoverError {
 pub fn discover(knowledge: &Knowledge, scope: &Scope) -> Result<Discovery, DiscoverError> {
     let mut finder = Finder::new(knowledge);
     if scope.pids.is_empty() {
-        finder.everything(scope.all_python)?
+        finder.everything(scope.all_python)?;
     } else {
-        finder.named(&scope.pids)?
+        finder.named(&scope.pids)?;
     }
     Ok(finder.finish(scope))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     model::{
-        Capture, Certainty, FdKind, GilSample, Owner, Process, Stability, WaitKind,
+        Capture, Certainty, FdKind, GilSample, Owner, Process, PythonRuntime, Stability, WaitKind,
         report::{Edge, End, Through},
     },
     resolve::ResolvedThread,
@@ -45,7 +45,7 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
             });
         }
     }
-    edges.sort_by(|a, b| (a.from, a.to, a.through.kind).cmp(&(b.from, b.to, b.through.kind)));
+    edges.sort_by_key(|edge| (edge.from, edge.to, edge.through.kind));
     edges.dedup();
     edges
 }
@@ -69,7 +69,7 @@ fn certainty(
         let frozen = process
             .python
             .iter()
-            .flat_map(|python| python.gils())
+            .flat_map(PythonRuntime::gils)
             .any(|gil| frozen_holder(&gil.samples).is_some_and(|holder| Some(holder) == owner.tid));
         return if frozen { Certainty::Proven } else { Certainty::Likely };
     }

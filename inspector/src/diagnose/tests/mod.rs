@@ -108,6 +108,26 @@ fn two_mutexes_in_opposite_order() {
 }
 
 #[test]
+fn a_circle_of_moments_is_no_deadlock() {
+    let mut pair = Builder::pair();
+    pair.block(PREFILL, PREFILL + 3, WaitKind::Gil, &["f", "transfer_worker"]);
+    pair.owned_by(PREFILL + 3, PREFILL, PREFILL + 4);
+    pair.block(PREFILL, PREFILL + 4, WaitKind::PythonLock, &["g", "transfer_worker"]);
+    pair.owned_by(PREFILL + 4, PREFILL, PREFILL + 3);
+    pair.gil(PREFILL, PREFILL + 4, [7, 8, 9]);
+    assert_healthy(&pair);
+}
+
+#[test]
+fn a_serving_thread_in_a_lock_that_nobody_is_known_to_hold_is_suspicious() {
+    let mut pair = Builder::pair();
+    pair.block(DECODE, DECODE + 4, WaitKind::PythonLock, &["disconnect_endpoint", "heartbeat_checker"]);
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    pair.thread(DECODE, DECODE + 4).off_cpu_ns = Some(SECOND / 2);
+    assert_healthy(&pair);
+}
+
+#[test]
 fn a_cycle_explains_the_scheduler_that_is_in_it() {
     let mut pair = Builder::pair();
     pair.block(PREFILL, PREFILL, WaitKind::Mutex, &["lock", "event_loop_normal_disagg_prefill"]);
@@ -203,9 +223,12 @@ fn a_scheduler_that_sends_to_a_dead_peer_and_its_heartbeat_thread() {
     assert!(stuck.summary.contains("explained by blocked-send"));
     // A send that began a moment ago, and one with a limit.
     let mut brief = sending();
-    brief.thread(DECODE, DECODE).off_cpu_ns = Some(SECOND / 10);
+    for tid in [DECODE, DECODE + 4] {
+        brief.thread(DECODE, tid).off_cpu_ns = Some(SECOND / 10);
+    }
     assert_healthy(&brief);
     let mut limited = sending();
+    limited.thread(DECODE, DECODE + 4).off_cpu_ns = Some(SECOND / 10);
     limited.wait(DECODE).has_deadline = true;
     limited.wait(DECODE).remaining_ns = Some(SECOND);
     assert_healthy(&limited);
