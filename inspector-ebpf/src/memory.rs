@@ -119,7 +119,7 @@ mod tests {
         record.stack = [7; STACK];
         let length = size_of::<MemoryHead>() + stack;
         record.head.length = length as u32;
-        bytemuck::bytes_of(&record).get(..length).unwrap().to_vec()
+        bytemuck::bytes_of(&record)[..length].to_vec()
     }
 
     #[test]

@@ -196,7 +196,7 @@ mod tests {
         }
         let length = size_of::<TaskHead>() + frames * 8;
         record.head.length = length as u32;
-        bytemuck::bytes_of(&record).get(..length).unwrap().to_vec()
+        bytemuck::bytes_of(&record)[..length].to_vec()
     }
 
     #[test]

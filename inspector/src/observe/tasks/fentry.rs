@@ -2,10 +2,7 @@
 
 use std::io;
 
-use super::{
-    bpf::{self, TracingProgram},
-    btf::Btf,
-};
+use super::{bpf::TracingProgram, btf::Btf};
 
 /// The function that probes would be attached to first: the futex system call's entry, x86-64 and arm64.
 const FUNCTIONS: [&str; 2] = ["__x64_sys_futex", "__arm64_sys_futex"];

@@ -84,7 +84,7 @@ fn number(call: Call, arguments: [u64; 6]) -> u32 {
         #[cfg(not(target_arch = "x86_64"))]
         Call::Poll => Sysno::ppoll,
         // Both calls go on in one function. The first argument is a pointer in one, a clock's number in the other.
-        Call::Nanosleep if arguments.first().is_some_and(|&first| first >= 4096 && first < 1 << 63) => {
+        Call::Nanosleep if arguments.first().is_some_and(|first| (4096..1 << 63).contains(first)) => {
             Sysno::nanosleep
         }
         Call::Nanosleep | Call::ClockNanosleep => Sysno::clock_nanosleep,
