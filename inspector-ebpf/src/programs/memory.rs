@@ -11,6 +11,7 @@ use aya_ebpf::{
     macros::map,
     maps::HashMap,
 };
+use aya_log_ebpf::warn;
 use bytemuck::Zeroable;
 use inspector_ebpf::{
     AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, RECORD_VERSION, Reader, STABLE, STACK,
@@ -38,7 +39,7 @@ extern "C" fn memory(context: *const IteratorContext) -> i32 {
         let seq = (*(*context).meta).seq;
         // The walk ends with one call without a task.
         if !task.is_null() {
-            let _ = record(seq, task);
+            let _ = record(context, seq, task);
         }
     }
     // Anything else would end the walk.
@@ -67,7 +68,7 @@ unsafe fn fingerprint(task: *const c_void) -> Option<Fingerprint> {
 }
 
 #[inline(always)]
-unsafe fn record(seq: *mut seq_file, task: *const c_void) -> Option<()> {
+unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *const c_void) -> Option<()> {
     // SAFETY: `task` is the iterator's task; the record is this reader's own, and stays in the map while it reads.
     unsafe {
         let reader = (bpf_get_current_pid_tgid() >> 32) as u32;
@@ -120,6 +121,9 @@ unsafe fn record(seq: *mut seq_file, task: *const c_void) -> Option<()> {
                 }
                 filled = (piece + 1) * PIECE;
             }
+        }
+        if filled == 0 {
+            warn!(context, "no stack of thread {} at {:x}", head.pid, sp);
         }
         if before.is_some() && before == fingerprint(task) {
             head.flags |= STABLE;

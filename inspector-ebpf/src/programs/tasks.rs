@@ -11,6 +11,7 @@ use aya_ebpf::{
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
+use aya_log_ebpf::warn;
 use bytemuck::Zeroable;
 use inspector_ebpf::{
     FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead,
@@ -41,7 +42,7 @@ extern "C" fn tasks(context: *const IteratorContext) -> i32 {
         let seq = (*(*context).meta).seq;
         // The walk ends with one call without a task.
         if !task.is_null() {
-            let _ = record(seq, task);
+            let _ = record(context, seq, task);
         }
     }
     // Anything else would end the walk.
@@ -49,7 +50,7 @@ extern "C" fn tasks(context: *const IteratorContext) -> i32 {
 }
 
 #[inline(always)]
-unsafe fn record(seq: *mut seq_file, task: *const c_void) -> Option<()> {
+unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *const c_void) -> Option<()> {
     // SAFETY: `task` is the iterator's task, and the record is this CPU's own.
     unsafe {
         let tgid: u32 = member(task, offset!(tgid)?);
@@ -81,6 +82,8 @@ unsafe fn record(seq: *mut seq_file, task: *const c_void) -> Option<()> {
             if (0..=(FRAMES * 8) as i64).contains(&bytes) {
                 head.present |= HAS_KERNEL_STACK;
                 length += bytes as usize;
+            } else {
+                warn!(context, "no kernel stack of thread {}: error {}", pid, bytes);
             }
         }
         head.length = length as u32;

@@ -14,10 +14,14 @@ use aya::{
 use bytemuck::Zeroable;
 use inspector_ebpf::{Reader, WANT_ALL, WANT_READER};
 
-use super::{TasksError, bpf, btf::Btf, offsets};
+use super::{TasksError, bpf, btf::Btf, offsets, warnings::Warnings};
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
+
+/// Levels that the programs' own warnings are compared with.
+const WARNINGS: u8 = aya_log::Level::Warn as u8;
+const SILENCE: u8 = 0;
 
 /// Most bytes of one sweep: a bound on what a host of very many threads makes us hold (about 400 000 deep stacks).
 const MAX_SWEEP: usize = 256 << 20;
@@ -36,6 +40,7 @@ pub(super) struct Walk {
     memory: Result<OwnedFd, String>,
     readers: HashMap<MapData, u32, ReaderBytes>,
     watched: BTreeSet<u32>,
+    warnings: Option<Warnings>,
     /// Holds the programs and maps.
     _ebpf: Ebpf,
     buffer: Vec<u8>,
@@ -46,8 +51,9 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Looks the members up, loads the programs and attaches the walk.
-    pub(super) fn open() -> Result<Self, TasksError> {
+    /// Looks the members up, loads the programs and attaches the walks. With `warnings` the programs report what they
+    /// meet; without, the verifier drops the code that would.
+    pub(super) fn open(warnings: bool) -> Result<Self, TasksError> {
         let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
@@ -58,12 +64,15 @@ impl Walk {
         let mut ebpf = EbpfLoader::new()
             .btf(None)
             .override_global("OFFSETS", resolved.offsets.words(), true)
+            .override_global(aya_log::LEVEL, if warnings { &WARNINGS } else { &SILENCE }, true)
+            .map_max_entries("AYA_LOGS", if warnings { 128 << 10 } else { rustix::param::page_size() as u32 })
             .load(OBJECT)
             .map_err(|why| load_error(&why))?;
         let wanted = map(&mut ebpf, "WANTED")?;
         let readers = map(&mut ebpf, "READERS")?;
         let link = attach(&mut ebpf, "tasks", &target)?;
         let memory = attach(&mut ebpf, "memory", &target).map_err(|why| why.to_string());
+        let warnings = warnings.then(|| Warnings::of(&mut ebpf)).transpose()?;
         let found = &resolved.offsets;
         let times = ![found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy]
             .contains(&inspector_ebpf::MISSING);
@@ -71,6 +80,7 @@ impl Walk {
         let mut walk = Self {
             link,
             wanted,
+            warnings,
             memory,
             readers,
             watched: BTreeSet::new(),
@@ -130,6 +140,9 @@ impl Walk {
         let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
         self.buffer.clear();
         read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
+        if let Some(warnings) = &mut self.warnings {
+            warnings.pass_on();
+        }
         Ok(&self.buffer)
     }
 }
@@ -189,4 +202,20 @@ fn load_error(why: &dyn std::error::Error) -> TasksError {
     TasksError::Load(
         last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_accepts_the_programs_with_and_without_their_warnings() {
+        for warnings in [false, true] {
+            let mut walk = Walk::open(warnings).expect("eBPF needs root");
+            walk.memory().expect("kernel 5.18");
+            walk.watch(&[std::process::id()]).unwrap();
+            let seen = inspector_ebpf::decode(walk.read().unwrap()).count();
+            assert!(seen >= 2, "the test's main thread and this one: {seen}");
+        }
+    }
 }

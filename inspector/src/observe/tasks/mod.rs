@@ -14,6 +14,7 @@ mod proc_text;
 mod record;
 mod restart;
 mod source;
+mod warnings;
 
 pub use error::TasksError;
 pub use probe::{Capability, probe};

@@ -81,7 +81,7 @@ fn types() -> Capability {
 
 /// The two walks, of one load.
 fn iterators() -> [Capability; 2] {
-    let opened = Walk::open();
+    let opened = Walk::open(false);
     let memory = match &opened {
         Ok(walk) => walk.memory().map(|_| "loads".to_owned()).map_err(str::to_owned),
         Err(_) => Err("there is no eBPF task iterator".to_owned()),

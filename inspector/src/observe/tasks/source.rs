@@ -78,7 +78,7 @@ pub fn open(pids: &[u32], most: Tier) -> Opened {
 
 fn open_ebpf(pids: &[u32]) -> Result<Ebpf, TasksError> {
     check_namespace()?;
-    let mut walk = Walk::open()?;
+    let mut walk = Walk::open(tracing::enabled!(tracing::Level::DEBUG))?;
     walk.watch(pids)?;
     Ok(Ebpf { walk, clock: Calibration::default(), restart: RestartNames::default() })
 }
