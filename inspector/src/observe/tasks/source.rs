@@ -15,6 +15,9 @@ use crate::model::{Gap, Tier};
 /// `/proc/self/ns/pid` in the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
+/// Whether a scheduler written in eBPF replaces the fair class (6.12).
+const SCHED_EXT: &str = "/sys/kernel/sched_ext/state";
+
 /// What [`open`] found to work.
 #[derive(Debug)]
 pub struct Opened {
@@ -52,9 +55,7 @@ pub fn open(pids: &[u32], most: Tier) -> Opened {
         match open_ebpf(pids) {
             Ok(ebpf) => {
                 let without = ebpf.walk.without.iter();
-                gaps.extend(
-                    without.map(|what| Gap::host("tasks", format!("this kernel's types give {what}"))),
-                );
+                gaps.extend(without.map(|what| Gap::host("tasks", format!("this kernel gives {what}"))));
                 return Opened {
                     source: TaskSource { backend: Backend::Ebpf(Box::new(ebpf)) },
                     tier: Tier::Ebpf,
@@ -79,6 +80,11 @@ pub fn open(pids: &[u32], most: Tier) -> Opened {
 fn open_ebpf(pids: &[u32]) -> Result<Ebpf, TasksError> {
     check_namespace()?;
     let mut walk = Walk::open(tracing::enabled!(tracing::Level::DEBUG))?;
+    if std::fs::read(SCHED_EXT).is_ok_and(|state| state.starts_with(b"enabled")) {
+        walk.times = false;
+        walk.without
+            .push("no off-CPU times (a sched_ext scheduler runs, which keeps no time of the last switch-in)");
+    }
     walk.watch(pids)?;
     Ok(Ebpf { walk, clock: Calibration::default(), restart: RestartNames::default() })
 }
