@@ -183,7 +183,7 @@ pub struct Output {
     pub folded: bool,
 
     /// Write a file too, in the format of its ending: .json, .folded or .txt; may be repeated
-    #[arg(short, long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputFile::parse))]
+    #[arg(short = 'o', long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputFile::parse))]
     pub files: Vec<OutputFile>,
 }
 
@@ -313,6 +313,10 @@ mod tests {
         assert!(Cli::try_parse_from(["inspector", "ps", "--pid", "1", "--all"]).is_err());
         assert!(Cli::try_parse_from(["inspector", "dump", "--pid", "0"]).is_err());
         assert!(Cli::try_parse_from(["inspector", "dump", "-p", "1", "-p", "2", "--json"]).is_ok());
+        assert!(
+            Cli::try_parse_from(["inspector", "diagnose", "-d", "2s", "-o", "a.json", "-o", "b.folded"])
+                .is_ok()
+        );
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 mod console;
 mod diagnose;
+mod doctor;
 mod dump;
 mod emit;
 mod interrupt;
@@ -74,7 +75,7 @@ fn run(cli: Cli, console: &Console) -> anyhow::Result<Outcome> {
         Command::Completions { shell } => packaging::completions(shell, console),
         Command::Man { command } => packaging::man(command.as_deref(), console),
         Command::Knowledge(command) => knowledge::run(&command, console),
-        _ => anyhow::bail!("not yet"),
+        Command::Doctor(options) => doctor::run(&options, console),
     }
 }
 

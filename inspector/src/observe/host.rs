@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::model::Host;
 
 /// The machine that we run on.
-pub(super) fn host() -> Host {
+pub fn host() -> Host {
     let uname = rustix::system::uname();
     Host {
         hostname: uname.nodename().to_string_lossy().into_owned(),

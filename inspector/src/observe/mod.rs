@@ -24,6 +24,8 @@ mod watch;
 
 use std::{path::PathBuf, time::Duration};
 
+pub use host::host;
+
 use crate::{
     discover::Discovery,
     model::{Capture, Tier},
