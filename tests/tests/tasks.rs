@@ -270,8 +270,9 @@ fn sweep_cost() -> Result<()> {
     let start = Instant::now();
     let mut ebpf = reach(Tier::Ebpf, &[pid])?;
     println!("open: {:?}", start.elapsed());
+    let mut nobody = reach(Tier::Ebpf, &[])?;
     let mut memory = reach(Tier::Memory, &[pid])?;
-    let mut times: [Vec<_>; 3] = Default::default();
+    let mut times: [Vec<_>; 4] = Default::default();
     for _ in 0..30 {
         let start = Instant::now();
         ensure!(ebpf.source.sweep()?.tasks.len() == tids.len());
@@ -286,9 +287,14 @@ fn sweep_cost() -> Result<()> {
             }
         }
         times[2].push(start.elapsed());
+        let start = Instant::now();
+        ensure!(nobody.source.sweep()?.tasks.is_empty());
+        times[3].push(start.elapsed());
     }
     for (what, times) in
-        ["eBPF sweep", "/proc sweep", "plain reads of syscall, stack, stat"].iter().zip(&mut times)
+        ["eBPF sweep", "/proc sweep", "plain reads of syscall, stack, stat", "eBPF sweep for nobody"]
+            .iter()
+            .zip(&mut times)
     {
         times.sort_unstable();
         println!("{what}: median {:?}, best {:?}", times[times.len() / 2], times[0]);

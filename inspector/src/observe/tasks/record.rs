@@ -39,12 +39,15 @@ pub(super) struct Context<'a> {
 pub(super) fn task(view: &TaskView<'_>, context: &mut Context<'_>) -> Task {
     let head = &view.head;
     let on_cpu = head.on_cpu != 0;
+    // Of a thread on a CPU, what was saved is from its last entry into the kernel: neither its system call nor its
+    // kernel stack is known.
     let kernel_stack: Vec<u64> =
-        if head.present & HAS_KERNEL_STACK == 0 { Vec::new() } else { view.kernel().collect() };
+        if on_cpu || head.present & HAS_KERNEL_STACK == 0 { Vec::new() } else { view.kernel().collect() };
     // A thread made by the kernel for io_uring or vhost has registers, but never ran in user mode.
     let has_registers = head.present & HAS_REGISTERS != 0 && head.pc != 0;
     let registers = has_registers.then_some(Registers { pc: head.pc, sp: head.sp, fp: head.fp, lr: head.lr });
-    let syscall = (has_registers && head.syscall >= 0 && head.present & IS_COMPAT == 0).then(|| {
+    let in_syscall = has_registers && !on_cpu && head.syscall >= 0 && head.present & IS_COMPAT == 0;
+    let syscall = in_syscall.then(|| {
         let raw =
             Syscall { number: head.syscall.cast_unsigned(), arguments: head.arguments, restarted: false };
         context.restart.recover(raw, head.restart_fn, &kernel_stack)
