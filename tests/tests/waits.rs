@@ -32,7 +32,10 @@ struct Waiters {
 
 impl Waiters {
     fn start(file: &Path, arguments: &[&Path]) -> Result<Self> {
-        let (fixture, facts) = Fixture::program(file, arguments)?;
+        Self::new(Fixture::program(file, arguments)?)
+    }
+
+    fn new((fixture, facts): (Fixture, Value)) -> Result<Self> {
         let facts = facts.as_object().context("the fixture names its threads")?;
         let named = facts.iter().map(|(name, fact)| (name.clone(), fact.clone())).collect();
         Ok(Self { fixture, named })
@@ -263,6 +266,61 @@ fn every_descriptor() -> Result<()> {
 }
 
 #[test]
+fn sockets_of_another_network_namespace() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(program("descriptors.c")?).arg(folder.path());
+    let waiters = Waiters::new(Fixture::ready(command)?)?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for (name, kind) in [("socket-recv", "socket-recv"), ("unix-recv", "socket-recv"), ("connect", "connect")]
+    {
+        waits.check(&waiters, name, kind)?;
+        assert_eq!(waits.owner(name)?["pid"], waiters.named[name]["owner"], "{name}");
+    }
+    assert_eq!(waits.wait("accept")["socket_state"], "LISTEN");
+    Ok(())
+}
+
+#[test]
+fn owners_inside_a_pid_namespace_are_the_hosts_threads() -> Result<()> {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]).arg(program("locks.c")?);
+    let (fixture, facts) = Fixture::ready(command)?;
+    let pid = eventually("unshare has a child", || {
+        let children = std::fs::read_dir("/proc").ok()?.flatten();
+        let pids = children.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.into_iter().find(|&pid| status(pid, pid, "PPid") == Some(vec![fixture.pid()]))
+    })?;
+    // The fixture names its threads by their ids inside.
+    let host: BTreeMap<u64, u32> = procfs::tids(pid)
+        .into_iter()
+        .filter_map(|tid| Some((u64::from(*status(pid, tid, "NSpid")?.get(1)?), tid)))
+        .collect();
+    let inside = |name: &str, key: &str| facts[name][key].as_u64().and_then(|tid| host.get(&tid).copied());
+    let names = ["mutex-normal", "mutex-robust", "rwlock-writer", "join"];
+    for name in names {
+        procfs::wait_blocked(pid, inside(name, "tid").context("its host id")?)?;
+    }
+    let document = Inspector::json("dump", &[pid]).document()?;
+    for name in names {
+        let thread = document.thread(pid, inside(name, "tid").context("its host id")?)?;
+        assert_eq!(thread["ns_tid"], facts[name]["tid"], "{name}: {thread:#}");
+        let owner = &thread["wait"]["owners"][0];
+        assert_eq!(owner["tid"].as_u64(), inside(name, "owner").map(u64::from), "{name}: {thread:#}");
+        assert_eq!(owner["certainty"], "proven", "{name}: {thread:#}");
+    }
+    Ok(())
+}
+
+/// The numbers in a line of a thread's `status`.
+fn status(pid: u32, tid: u32, key: &str) -> Option<Vec<u32>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_whitespace().map(|number| number.parse().ok()).collect()
+}
+
+#[test]
 fn every_sleep() -> Result<()> {
     let waiters = Waiters::start(&program("times.c")?, &[])?;
     waiters.wait_blocked()?;
@@ -377,9 +435,7 @@ fn a_zmq_send_to_nobody_and_a_receive() -> Result<()> {
     let venv = python::venv(&python::system(), &["pyzmq==27.1.0"])?;
     let mut command = Command::new(venv);
     command.arg(paths::fixtures().join("waits/zmq_waits.py"));
-    let (fixture, facts) = Fixture::ready(command)?;
-    let named = facts.as_object().context("named threads")?.clone().into_iter().collect();
-    let waiters = Waiters { fixture, named };
+    let waiters = Waiters::new(Fixture::ready(command)?)?;
     waiters.wait_blocked()?;
     let waits = waiters.dump()?;
     let (send, receive, poll) = (waits.wait("send"), waits.wait("recv"), waits.wait("poll"));
@@ -388,7 +444,7 @@ fn a_zmq_send_to_nobody_and_a_receive() -> Result<()> {
     assert_eq!(receive["kind"], "socket-recv", "{receive:#}");
     assert!(receive["text"].as_str().is_some_and(|text| text.starts_with("zmq recv")), "{receive:#}");
     // The process's endpoints are named: the listener that `recv` is bound to.
-    let port = facts["recv"]["port"].as_u64().context("a port")?;
+    let port = waiters.named["recv"]["port"].as_u64().context("a port")?;
     assert!(receive["text"].as_str().is_some_and(|text| text.contains(&format!(":{port}"))), "{receive:#}");
     assert_eq!((&poll["kind"], &poll["has_deadline"]), (&json!("poll"), &json!(true)), "{poll:#}");
     Ok(())

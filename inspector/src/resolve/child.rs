@@ -71,7 +71,7 @@ fn target(blocked: &Blocked<'_>) -> Target {
         return match blocked.argument(0) as u32 {
             1 => Target::One(id),
             2 => Target::Group(id),
-            3 => match blocked.process.fd(blocked.fd(1)).map(|open| &open.kind) {
+            3 => match blocked.open(blocked.fd(1)).map(|open| &open.kind) {
                 Some(&FdKind::PidFd { pid }) if pid > 0 => Target::One(pid.unsigned_abs()),
                 _ => Target::Any,
             },

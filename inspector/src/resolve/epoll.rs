@@ -8,13 +8,13 @@ const MAX_TARGETS: usize = 256;
 
 /// A wait on an epoll set. Whoever makes any of its descriptors ready ends it, so it names no owner: an idle event
 /// loop waits for everybody.
-pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
+pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
     let timeout = match blocked.name {
         "epoll_pwait2" => Timeout::relative_at(blocked, blocked.argument(3)),
         _ => Timeout::milliseconds(blocked, blocked.argument(3)),
     };
     let fd = blocked.fd(0);
-    let watched = match blocked.process.fd(fd).map(|open| &open.kind) {
+    let watched = match blocked.open(fd).map(|open| &open.kind) {
         Some(FdKind::Epoll { targets }) => targets.as_slice(),
         _ => &[],
     };
@@ -23,11 +23,11 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
         .take(MAX_TARGETS)
         .map(|target| text::target(blocked.scene, blocked.process, target.fd, target.events))
         .collect();
-    Some(timeout.of(Wait {
+    timeout.of(Wait {
         kind: WaitKind::Epoll,
         text: format!("epoll set {fd} of {} descriptors", watched.len()),
         fd: Some(fd),
         targets,
         ..Wait::default()
-    }))
+    })
 }

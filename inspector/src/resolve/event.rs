@@ -65,7 +65,7 @@ pub(super) fn sysv_semaphore(blocked: &Blocked<'_>) -> Wait {
 /// `io_uring_enter` that waits for completions.
 pub(super) fn io_uring(blocked: &Blocked<'_>) -> Wait {
     let fd = blocked.fd(0);
-    let known = matches!(blocked.process.fd(fd).map(|open| &open.kind), Some(FdKind::IoUring));
+    let known = matches!(blocked.open(fd).map(|open| &open.kind), Some(FdKind::IoUring));
     // `struct io_uring_getevents_arg`: the address of the time-out is its last word.
     let timeout = if blocked.argument(3) & IORING_ENTER_EXT_ARG == 0 {
         Timeout::NONE

@@ -40,7 +40,7 @@ pub(super) fn lock(blocked: &Blocked<'_>) -> Option<Wait> {
         _ => return None,
     };
     let fd = blocked.fd(0);
-    let what = text::descriptor(blocked.scene, blocked.process.fd(fd));
+    let what = text::descriptor(blocked.scene, blocked.open(fd));
     Some(Wait {
         kind: WaitKind::FileLock,
         text: format!("{flavour} lock on {what}"),
@@ -52,7 +52,7 @@ pub(super) fn lock(blocked: &Blocked<'_>) -> Option<Wait> {
 
 /// An `ioctl` that blocks: a driver, where the descriptor is a device.
 pub(super) fn ioctl(blocked: &Blocked<'_>) -> Option<Wait> {
-    match blocked.process.fd(blocked.fd(0)).map(|open| &open.kind) {
+    match blocked.open(blocked.fd(0)).map(|open| &open.kind) {
         Some(FdKind::Device { path }) => Some(device(blocked, path)),
         _ => None,
     }

@@ -60,7 +60,7 @@ pub fn resolve(capture: &Capture) -> Vec<ResolvedThread> {
 /// system call.
 fn wait(scene: &Scene<'_>, process: &Process, thread: &Thread) -> Wait {
     let called = Blocked::new(scene, process, thread).map(|blocked| (blocked, blocked.name));
-    let mut wait = state::resolve(scene, process, thread, |blocked| call(blocked));
+    let mut wait = state::resolve(scene, process, thread, call);
     if wait.syscall.is_none() && wait.kind != WaitKind::Zombie {
         wait.syscall = called.map(|(_, name)| name.to_owned());
     }
@@ -71,9 +71,9 @@ fn wait(scene: &Scene<'_>, process: &Process, thread: &Thread) -> Wait {
 fn call(blocked: &Blocked<'_>) -> Wait {
     let decoded = match blocked.name {
         "futex" | "futex_wait" | "futex_waitv" => futex::resolve(blocked),
-        "nanosleep" | "clock_nanosleep" => time::sleep(blocked),
-        "poll" | "ppoll" | "select" | "pselect6" => poll::resolve(blocked),
-        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => epoll::resolve(blocked),
+        "nanosleep" | "clock_nanosleep" => Some(time::sleep(blocked)),
+        "poll" | "ppoll" | "select" | "pselect6" => Some(poll::resolve(blocked)),
+        "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => Some(epoll::resolve(blocked)),
         "read" | "readv" | "pread64" | "preadv" | "preadv2" | "recvfrom" | "recvmsg" | "recvmmsg" => {
             transfer(blocked, Direction::In)
         }
@@ -105,7 +105,7 @@ enum Direction {
 /// A blocked read or write, by what its descriptor refers to.
 fn transfer(blocked: &Blocked<'_>, direction: Direction) -> Option<Wait> {
     let fd = blocked.fd(0);
-    match blocked.process.fd(fd).map(|open| &open.kind) {
+    match blocked.open(fd).map(|open| &open.kind) {
         Some(FdKind::Socket { inode }) => Some(socket::transfer(blocked, *inode, direction)),
         Some(FdKind::Pipe { inode, path }) => {
             Some(pipe::resolve(blocked, *inode, path.as_deref(), direction))

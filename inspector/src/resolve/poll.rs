@@ -20,7 +20,7 @@ const OUT: u32 = 4;
 
 /// A wait for one of several descriptors. With no descriptor it is a sleep; with one, whoever is at its other end has
 /// to act; with several, nobody in particular has.
-pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
+pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
     let select = matches!(blocked.name, "select" | "pselect6");
     let timeout = match blocked.name {
         "poll" => Timeout::milliseconds(blocked, blocked.argument(2)),
@@ -29,7 +29,7 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
     };
     let count = if select { blocked.argument(0) & 0xffff_ffff } else { blocked.argument(1) };
     if count == 0 {
-        return Some(time::asleep(timeout));
+        return time::asleep(timeout);
     }
     let polled = if select { select_set(blocked) } else { poll_set(blocked) };
     let targets = polled
@@ -40,7 +40,7 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
     let mut wait = Wait { kind: WaitKind::Poll, targets, ..Wait::default() };
     match polled.as_slice() {
         [(fd, awaited)] => {
-            let open = blocked.process.fd(*fd);
+            let open = blocked.open(*fd);
             wait.text = format!(
                 "{} for {} on {}",
                 blocked.name,
@@ -57,12 +57,12 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
         [] => wait.text = format!("{} on {count} descriptors that could not be read", blocked.name),
         several => wait.text = format!("{} on {} descriptors", blocked.name, several.len()),
     }
-    Some(timeout.of(zmq::refine(blocked, wait)))
+    timeout.of(zmq::refine(blocked, wait))
 }
 
 /// Who is at the other end of the only descriptor.
 fn others(blocked: &Blocked<'_>, fd: i32, awaited: u32) -> Vec<Owner> {
-    match blocked.process.fd(fd).map(|open| &open.kind) {
+    match blocked.open(fd).map(|open| &open.kind) {
         Some(FdKind::Socket { inode }) => socket::peers(blocked, blocked.scene.socket(*inode)),
         Some(FdKind::Pipe { inode, .. }) => {
             let direction = if awaited & OUT == 0 { Direction::In } else { Direction::Out };

@@ -14,6 +14,12 @@ pub(super) struct Scene<'a> {
     pub capture: &'a Capture,
     sockets: HashMap<u64, &'a Socket>,
     holders: HashMap<Object, Vec<Holder>>,
+    /// By pid and descriptor.
+    fds: HashMap<(u32, i32), &'a Fd>,
+    /// By pid and the thread's id in its own PID namespace.
+    by_ns_tid: HashMap<(u32, u32), &'a Thread>,
+    /// By the host's thread id.
+    by_tid: HashMap<u32, (&'a Process, &'a Thread)>,
 }
 
 /// Identity of a kernel object that several processes can hold.
@@ -49,7 +55,28 @@ impl<'a> Scene<'a> {
             }
         }
         let sockets = capture.sockets.iter().map(|socket| (socket.inode, socket)).collect();
-        Self { capture, sockets, holders }
+        let (mut fds, mut by_ns_tid, mut by_tid) = (HashMap::new(), HashMap::new(), HashMap::new());
+        for process in &capture.processes {
+            fds.extend(process.fds.iter().map(|fd| ((process.pid, fd.fd), fd)));
+            by_ns_tid.extend(process.threads.iter().map(|thread| ((process.pid, thread.ns_tid), thread)));
+            by_tid.extend(process.threads.iter().map(|thread| (thread.tid, (process, thread))));
+        }
+        Self { capture, sockets, holders, fds, by_ns_tid, by_tid }
+    }
+
+    /// The open descriptor `fd` of a captured process.
+    pub(super) fn fd(&self, process: &Process, fd: i32) -> Option<&'a Fd> {
+        self.fds.get(&(process.pid, fd)).copied()
+    }
+
+    /// The thread that calls itself `tid` inside the process's own PID namespace.
+    pub(super) fn thread_by_ns_tid(&self, process: &Process, tid: u32) -> Option<&'a Thread> {
+        self.by_ns_tid.get(&(process.pid, tid)).copied()
+    }
+
+    /// The thread with the host's id `tid`, and its process.
+    pub(super) fn thread(&self, tid: u32) -> Option<(&'a Process, &'a Thread)> {
+        self.by_tid.get(&tid).copied()
     }
 
     pub(super) fn socket(&self, inode: u64) -> Option<&'a Socket> {
@@ -111,9 +138,14 @@ impl<'a> Blocked<'a> {
         self.argument(index) as i32
     }
 
+    /// The process's descriptor `fd`.
+    pub(super) fn open(&self, fd: i32) -> Option<&'a Fd> {
+        self.scene.fd(self.process, fd)
+    }
+
     /// Inode of the socket behind a descriptor.
     pub(super) fn socket_inode(&self, fd: i32) -> Option<u64> {
-        match self.process.fd(fd)?.kind {
+        match self.open(fd)?.kind {
             FdKind::Socket { inode } => Some(inode),
             _ => None,
         }

@@ -64,7 +64,7 @@ pub(super) fn descriptor(scene: &Scene<'_>, open: Option<&Fd>) -> String {
 
 /// One descriptor of a poll or epoll wait.
 pub(super) fn target(scene: &Scene<'_>, process: &Process, fd: i32, awaited: u32) -> WaitTarget {
-    let open = process.fd(fd);
+    let open = scene.fd(process, fd);
     let socket = open.and_then(|open| match open.kind {
         FdKind::Socket { inode } => scene.socket(inode),
         _ => None,

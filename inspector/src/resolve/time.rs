@@ -31,19 +31,20 @@ impl Clock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Timeout {
     pub has_deadline: bool,
-    pub timeout_ns: Option<u64>,
+    /// The whole of a relative one.
+    pub span_ns: Option<u64>,
     pub remaining_ns: Option<u64>,
 }
 
 impl Timeout {
-    pub(super) const NONE: Self = Self { has_deadline: false, timeout_ns: None, remaining_ns: None };
+    pub(super) const NONE: Self = Self { has_deadline: false, span_ns: None, remaining_ns: None };
     /// There is one, but it could not be read.
-    pub(super) const UNREAD: Self = Self { has_deadline: true, timeout_ns: None, remaining_ns: None };
+    pub(super) const UNREAD: Self = Self { has_deadline: true, span_ns: None, remaining_ns: None };
 
     /// `timeout_ns` from when the call began.
     pub(super) fn relative(blocked: &Blocked<'_>, timeout_ns: u64) -> Self {
         let remaining_ns = blocked.elapsed_ns().map(|elapsed| timeout_ns.saturating_sub(elapsed));
-        Self { has_deadline: true, timeout_ns: Some(timeout_ns), remaining_ns }
+        Self { has_deadline: true, span_ns: Some(timeout_ns), remaining_ns }
     }
 
     /// Until `at_ns` on `clock`.
@@ -55,7 +56,7 @@ impl Timeout {
             Clock::Other => None,
         };
         let remaining_ns = now.map(|now| at_ns.saturating_sub(now));
-        Self { has_deadline: true, timeout_ns: None, remaining_ns }
+        Self { has_deadline: true, span_ns: None, remaining_ns }
     }
 
     /// A relative `struct timespec` at `address`; none at 0.
@@ -85,8 +86,8 @@ impl Timeout {
 
     /// The wait with this time-out.
     pub(super) fn of(self, wait: Wait) -> Wait {
-        let Self { has_deadline, timeout_ns, remaining_ns } = self;
-        Wait { has_deadline, timeout_ns, remaining_ns, ..wait }
+        let Self { has_deadline, span_ns, remaining_ns } = self;
+        Wait { has_deadline, timeout_ns: span_ns, remaining_ns, ..wait }
     }
 }
 
@@ -99,7 +100,7 @@ fn timespec(blocked: &Blocked<'_>, address: u64, per_second: u64) -> Option<u64>
 }
 
 /// `nanosleep`, `clock_nanosleep`.
-pub(super) fn sleep(blocked: &Blocked<'_>) -> Option<Wait> {
+pub(super) fn sleep(blocked: &Blocked<'_>) -> Wait {
     let timeout = if blocked.name == "nanosleep" {
         Timeout::relative_at(blocked, blocked.argument(0))
     } else if blocked.argument(1) & TIMER_ABSTIME != 0 {
@@ -108,12 +109,12 @@ pub(super) fn sleep(blocked: &Blocked<'_>) -> Option<Wait> {
         Timeout::relative_at(blocked, blocked.argument(2))
     };
     // Without a request the call would have failed.
-    Some(asleep(Timeout { has_deadline: true, ..timeout }))
+    asleep(Timeout { has_deadline: true, ..timeout })
 }
 
 /// A call that waits for a time and nothing else.
 pub(super) fn asleep(timeout: Timeout) -> Wait {
-    let text = match timeout.timeout_ns {
+    let text = match timeout.span_ns {
         Some(ns) => format!("sleep of {}", super::text::seconds(ns)),
         None if timeout.has_deadline => "sleep until a set time".to_owned(),
         None => "sleep without end".to_owned(),

@@ -1,9 +1,14 @@
 //! ZeroMQ: a blocking send or receive polls the eventfd of the socket's mailbox (libzmq `signaler.cpp`,
 //! `mailbox.cpp`); the bytes themselves go through an I/O thread's epoll set.
 
-use super::{scene::Blocked, socket, text};
+use super::{
+    scene::{Blocked, Scene},
+    socket, text,
+};
 use crate::model::{Certainty, Fd, FdKind, Owner, Process, Thread, Wait, WaitKind};
 
+/// Most I/O threads looked at (`ZMQ_IO_THREADS` is 1 unless set).
+const MAX_IO_THREADS: usize = 16;
 /// Most endpoints listed.
 const MAX_ENDPOINTS: usize = 64;
 
@@ -23,7 +28,7 @@ pub(super) fn refine(blocked: &Blocked<'_>, wait: Wait) -> Wait {
         Operation::Receive => (WaitKind::SocketRecv, "zmq recv"),
         Operation::Poll => return Wait { text: format!("zmq poll: {}", wait.text), ..wait },
     };
-    let endpoints = endpoints(blocked.process);
+    let endpoints = endpoints(blocked.scene, blocked.process);
     let mut targets = wait.targets;
     let mut owners: Vec<Owner> = Vec::new();
     let mut named = Vec::new();
@@ -77,25 +82,26 @@ fn operation(blocked: &Blocked<'_>) -> Option<Operation> {
 }
 
 /// The sockets that the process's ZeroMQ I/O threads watch.
-fn endpoints(process: &Process) -> Vec<&Fd> {
+fn endpoints<'a>(scene: &Scene<'a>, process: &Process) -> Vec<&'a Fd> {
     let sets = process
         .threads
         .iter()
         .filter(|thread| thread.comm.starts_with("ZMQbg/IO"))
-        .filter_map(|thread| watched(process, thread));
+        .take(MAX_IO_THREADS)
+        .filter_map(|thread| watched(scene, process, thread));
     let mut fds: Vec<i32> = sets.flatten().collect();
     fds.sort_unstable();
     fds.dedup();
     fds.into_iter()
-        .filter_map(|fd| process.fd(fd))
+        .filter_map(|fd| scene.fd(process, fd))
         .filter(|open| matches!(open.kind, FdKind::Socket { .. }))
         .collect()
 }
 
 /// The descriptors in the epoll set that a thread waits on. Any call whose first argument is an epoll set will do: the
 /// thread may just be in `epoll_ctl`.
-fn watched(process: &Process, thread: &Thread) -> Option<Vec<i32>> {
-    let set = process.fd(thread.syscall?.arguments[0] as i32)?;
+fn watched(scene: &Scene<'_>, process: &Process, thread: &Thread) -> Option<Vec<i32>> {
+    let set = scene.fd(process, thread.syscall?.arguments[0] as i32)?;
     match &set.kind {
         FdKind::Epoll { targets } => Some(targets.iter().map(|target| target.fd).collect()),
         _ => None,

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     fs,
+    hash::BuildHasher,
     path::Path,
     time::{Duration, Instant},
 };
@@ -31,7 +32,7 @@ pub struct Shared {
 /// The processes, other than those in `exclude`, that hold one of the objects. Bounded in time and number; what was
 /// left out is a gap. Processes of others cannot be looked into without privilege and are left out silently, since
 /// the caller's own descriptors would show the same lack.
-pub fn holders(shared: &Shared, exclude: &HashSet<u32>) -> (Vec<Bystander>, Vec<Gap>) {
+pub fn holders<S: BuildHasher>(shared: &Shared, exclude: &HashSet<u32, S>) -> (Vec<Bystander>, Vec<Gap>) {
     let (mut found, mut gaps) = (Vec::new(), Vec::new());
     if shared.inodes.is_empty() && shared.eventfds.is_empty() {
         return (found, gaps);
@@ -65,7 +66,7 @@ pub fn holders(shared: &Shared, exclude: &HashSet<u32>) -> (Vec<Bystander>, Vec<
 }
 
 /// The children of the processes `parents` that are not in `exclude`: those whom `wait4` may wait for.
-pub fn children(parents: &HashSet<u32>, exclude: &HashSet<u32>) -> Vec<Bystander> {
+pub fn children<S: BuildHasher>(parents: &HashSet<u32, S>, exclude: &HashSet<u32, S>) -> Vec<Bystander> {
     let ended = Instant::now() + BUDGET;
     let pids = list(Path::new("/proc")).unwrap_or_default();
     pids.into_iter()

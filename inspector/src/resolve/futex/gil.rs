@@ -10,7 +10,7 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
         .find(|gil| gil.cond.is_some_and(|(start, end)| (start..end).contains(&futex.word)))
         .or_else(|| by_frames(futex))?;
     let holder = gil.first().filter(|sample| sample.locked).and_then(|sample| sample.holder);
-    let thread = holder.and_then(|tid| futex.blocked.process.thread(tid));
+    let thread = holder.and_then(|tid| futex.blocked.scene.thread(tid)).map(|(_, thread)| thread);
     let owners: Vec<Owner> = thread.map(|thread| owner(futex, gil, thread)).into_iter().collect();
     let by = match thread {
         Some(thread) => format!(" held by {} (tid {})", thread.name(), thread.tid),

@@ -15,7 +15,7 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
     }
     let tid = futex.value()?;
     let process = futex.blocked.process;
-    let thread = process.thread_by_ns_tid(tid).filter(|_| tid != 0)?;
+    let thread = futex.blocked.scene.thread_by_ns_tid(process, tid).filter(|_| tid != 0)?;
     let near = thread.thread_pointer.map(|pointer| pointer.abs_diff(futex.word) < REACH);
     if near == Some(false) {
         return None;

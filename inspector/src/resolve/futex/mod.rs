@@ -138,19 +138,14 @@ impl<'a> Futex<'a> {
             return None;
         }
         let process = self.blocked.process;
-        if let Some(thread) = process.thread_by_ns_tid(tid) {
+        if let Some(thread) = self.blocked.scene.thread_by_ns_tid(process, tid) {
             return Some((process.pid, thread));
         }
         if self.private || process.ns_pids.len() > 1 {
             return None;
         }
-        self.blocked
-            .scene
-            .capture
-            .processes
-            .iter()
-            .filter(|other| other.ns_pids.len() <= 1)
-            .find_map(|other| Some((other.pid, other.thread(tid)?)))
+        let (other, thread) = self.blocked.scene.thread(tid)?;
+        (other.ns_pids.len() <= 1).then_some((other.pid, thread))
     }
 
     fn owner(&self, pid: u32, thread: &Thread, evidence: String) -> Owner {
