@@ -16,6 +16,8 @@ mod scene;
 mod socket;
 pub mod stacks;
 mod state;
+#[cfg(test)]
+mod tests;
 mod text;
 mod time;
 mod zmq;
