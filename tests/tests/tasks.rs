@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     os::{fd::AsFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -185,6 +186,61 @@ fn a_thread_that_cannot_be_interrupted_is_seen_like_any_other() -> Result<()> {
         ensure!(tasks[&tid].comm == "vforked");
         ensure!(tasks[&pid].state == TaskState::Sleeping, "{tier:?}: {:?}", tasks[&pid]);
     }
+    Ok(())
+}
+
+/// A control group of the test's own, thawed and removed in the end.
+struct Group {
+    folder: PathBuf,
+    switch: &'static str,
+    on: &'static str,
+    off: &'static str,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The process in it may be gone already, and an emptied group takes a moment to be removable.
+        fs::write(self.folder.join(self.switch), self.off).ok();
+        let root = self.folder.parent().map(Path::to_path_buf).unwrap_or_default().join("cgroup.procs");
+        for pid in fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default().lines() {
+            fs::write(&root, pid).ok();
+        }
+        fs::remove_dir(&self.folder).ok();
+    }
+}
+
+#[test]
+fn a_frozen_process_is_told_from_one_that_waits() -> Result<()> {
+    let name = format!("inspector-test-{}", std::process::id());
+    let hierarchies = [
+        ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+        ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+        ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
+    ];
+    let mut tried = 0;
+    for (mount, switch, on, off) in hierarchies {
+        let (target, tids) = many(3)?;
+        let group = Group { folder: Path::new(mount).join(&name), switch, on, off };
+        // The root group of version 2 has this file and no freezer; version 1 mounts a file system for each.
+        let usable = Path::new(mount).join("cgroup.procs").exists() && fs::create_dir(&group.folder).is_ok();
+        if !usable || !group.folder.join(switch).exists() {
+            continue;
+        }
+        tried += 1;
+        fs::write(group.folder.join("cgroup.procs"), target.pid().to_string())?;
+        let mut opened = reach(Tier::Ebpf, &[target.pid()])?;
+        ensure!(sweep(&mut opened)?.values().all(|task| task.frozen == Some(false)), "{mount}");
+        fs::write(group.folder.join(group.switch), group.on)?;
+        eventually("all threads are frozen", || {
+            let tasks = sweep(&mut opened).ok()?;
+            (tasks.len() == tids.len() && tasks.values().all(|task| task.frozen == Some(true))).then_some(())
+        })?;
+        fs::write(group.folder.join(group.switch), group.off)?;
+        eventually("all threads are thawed", || {
+            sweep(&mut opened).ok()?.values().all(|task| task.frozen == Some(false)).then_some(())
+        })?;
+    }
+    ensure!(tried > 0, "no control group with a freezer below /sys/fs/cgroup");
     Ok(())
 }
 
