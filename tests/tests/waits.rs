@@ -353,6 +353,75 @@ fn stopped_threads_are_stopped_whatever_they_were_in() -> Result<()> {
     Ok(())
 }
 
+/// A freezer cgroup of the test's own with one process in it; thawed, emptied and removed at the end.
+struct Frozen {
+    group: PathBuf,
+    thaw: (&'static str, &'static str),
+    pid: u32,
+}
+
+impl Frozen {
+    fn freeze(root: &Path, unified: bool, pid: u32) -> Result<Self> {
+        let group = root.join(format!("inspector-test-{pid}"));
+        std::fs::create_dir(&group)?;
+        let ((file, on), thaw) = if unified {
+            (("cgroup.freeze", "1"), ("cgroup.freeze", "0"))
+        } else {
+            (("freezer.state", "FROZEN"), ("freezer.state", "THAWED"))
+        };
+        let frozen = Self { group, thaw, pid };
+        std::fs::write(frozen.group.join("cgroup.procs"), pid.to_string())?;
+        std::fs::write(frozen.group.join(file), on)?;
+        eventually("the cgroup is frozen", || {
+            let state = if unified { "cgroup.events" } else { "freezer.state" };
+            let text = std::fs::read_to_string(frozen.group.join(state)).ok()?;
+            (text.contains("frozen 1") || text.trim() == "FROZEN").then_some(())
+        })?;
+        Ok(frozen)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        std::fs::write(self.group.join(self.thaw.0), self.thaw.1).ok();
+        let root = self.group.parent().unwrap_or(Path::new("/"));
+        std::fs::write(root.join("cgroup.procs"), self.pid.to_string()).ok();
+        std::fs::remove_dir(&self.group).ok();
+    }
+}
+
+#[test]
+fn a_frozen_cgroup_in_either_hierarchy() -> Result<()> {
+    let mounts = std::fs::read_to_string("/proc/mounts")?;
+    let mount = |kind: &str, option: &str| {
+        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let found = lines
+            .find(|words| words.get(2) == Some(&kind) && words.get(3).is_some_and(|o| o.contains(option)));
+        found.and_then(|words| words.get(1).map(PathBuf::from))
+    };
+    let roots = [(mount("cgroup", "freezer"), false), (mount("cgroup2", ""), true)];
+    let roots: Vec<(PathBuf, bool)> =
+        roots.into_iter().filter_map(|(root, unified)| Some((root?, unified))).collect();
+    ensure!(!roots.is_empty(), "this host has neither a freezer hierarchy nor cgroup2 mounted");
+    for (root, unified) in roots {
+        let waiters = Waiters::start(&program("locks.c")?, &[])?;
+        waiters.wait_blocked()?;
+        let before = waiters.dump()?;
+        let frozen = Frozen::freeze(&root, unified, waiters.pid())?;
+        let during = waiters.dump()?;
+        drop(frozen);
+        for (name, thread) in &during.threads {
+            assert_eq!(thread["wait"]["kind"], "frozen", "{name} in {}: {thread:#}", root.display());
+        }
+        waiters.wait_blocked()?;
+        let after = waiters.dump()?;
+        for name in waiters.named.keys() {
+            assert_eq!(before.essence(name), after.essence(name), "{name}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_vfork_parent_waits_for_its_child() -> Result<()> {
     let waiters = Waiters::start(&program("vfork.c")?, &[])?;
