@@ -24,8 +24,20 @@ pub fn pyenv(version: &str) -> Option<PathBuf> {
         .find(|python| python.exists())
 }
 
-/// An interpreter of each of [`VERSIONS`]. A version that is not installed is left out with a line on stderr, or is an
-/// error with `INSPECTOR_PYTHONS=all`.
+/// The versions that `cargo xtask pythons` prepares.
+pub const PREPARED: [&str; 3] = ["3.13", "3.14", "3.15"];
+
+/// The interpreter of a version that `cargo xtask pythons` prepared, where it did.
+pub fn prepared(version: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let python = cache.join("inspector/pythons/bin").join(format!("python{version}"));
+    python.exists().then_some(python)
+}
+
+/// An interpreter of each of [`VERSIONS`], with `INSPECTOR_PYTHONS=all` also of each of [`PREPARED`]. A version that is
+/// not installed is left out with a line on stderr, or is an error with `INSPECTOR_PYTHONS=all`.
 pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
     let strict = std::env::var("INSPECTOR_PYTHONS").is_ok_and(|value| value == "all");
     let mut found = Vec::new();
@@ -34,6 +46,15 @@ pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
             Some(python) => found.push((version, python)),
             None if strict => bail!("INSPECTOR_PYTHONS=all, but pyenv has no Python {version}"),
             None => say(&format!("SKIPPED: pyenv has no Python {version}")),
+        }
+    }
+    for version in PREPARED {
+        match prepared(version) {
+            Some(python) if strict => found.push((version, python)),
+            None if strict => {
+                bail!("INSPECTOR_PYTHONS=all, but there is no Python {version}: run `cargo xtask pythons`")
+            }
+            _ => say(&format!("SKIPPED: Python {version} of Debian forky (INSPECTOR_PYTHONS=all tests it)")),
         }
     }
     if found.is_empty() {

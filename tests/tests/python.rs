@@ -204,11 +204,16 @@ fn frames_lines_names_entries_and_ids_agree_with_py_spy() -> Result<()> {
         let threads: BTreeMap<u64, &PythonThread> =
             seen.read.threads.iter().map(|(_, thread)| (thread.ident, thread)).collect();
         // The thread that printed the truth may still be on its way to where it blocks.
-        for trace in traces.into_iter().filter(|trace| trace.thread_name.as_deref() != Some("reporter")) {
+        for trace in traces {
             let thread = threads.get(&trace.thread_id).context("a thread that only py-spy sees")?;
+            if thread.name.as_deref() == Some("reporter") {
+                continue;
+            }
             let what = format!("{version}, {:?}", trace.thread_name);
-            // py-spy 0.4.3 overlooks the slots of a subclass in 3.13 and reads its name from the wrong place.
-            if version != "3.13" || thread.name.as_deref() != Some("slotted") {
+            // py-spy 0.4.3 overlooks the slots of a subclass from 3.13 on, reads its name from the wrong place, and
+            // may then give up on all names; the other test compares them with what the process says.
+            let overlooks = matches!(version, "3.13" | "3.14" | "3.15");
+            if !overlooks || trace.thread_name.is_some() && thread.name.as_deref() != Some("slotted") {
                 assert_eq!(thread.name, trace.thread_name, "{what}");
             }
             assert_eq!(thread.holds_gil, trace.owns_gil, "{what}");
@@ -328,7 +333,7 @@ fn every_interpreter_is_read() -> Result<()> {
                 (innermost == "inner").then_some(seen)
             })?;
             assert_eq!(seen.read.runtime.interpreters.len(), 2, "{what}");
-            let own = how == "own" && matches!(version, "3.12" | "3.13");
+            let own = how == "own" && !matches!(version, "3.8" | "3.9" | "3.10" | "3.11");
             assert_eq!(seen.read.runtime.gils().count(), if own { 2 } else { 1 }, "{what}");
             let thread = seen.thread(inside)?;
             assert_eq!(thread.interpreter, id, "{what}");

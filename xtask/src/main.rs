@@ -7,6 +7,7 @@ mod build_ebpf;
 mod demo;
 mod interrupt;
 mod process;
+mod pythons;
 mod real;
 mod test;
 mod vm;
@@ -32,6 +33,8 @@ enum Command {
     Test(test::Options),
     /// Run inspector on other kernels, in virtual machines
     Vm(vm::Options),
+    /// Prepare the CPythons that a new machine lacks (3.13 to 3.15 of Debian forky), for tests with INSPECTOR_PYTHONS=all
+    Pythons(pythons::Options),
     /// Work with fleets
     #[command(subcommand)]
     Fleet(Fleet),
@@ -51,6 +54,7 @@ fn main() -> anyhow::Result<()> {
         Command::BuildEbpf(options) => build_ebpf::run(&options),
         Command::Test(options) => test::tests(&options),
         Command::Vm(options) => vm::vm(&options),
+        Command::Pythons(options) => pythons::pythons(&options),
         Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }
 }
