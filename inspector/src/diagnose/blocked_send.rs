@@ -1,12 +1,14 @@
 //! blocked-send: a send waits for a reader that does not read or is not there.
 
+use std::collections::BTreeSet;
+
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
     scene::{Actor, Scene},
     weights, words,
 };
 use crate::model::{
-    Certainty, Wait, WaitKind,
+    Certainty, FdKind, Process, SocketFamily, Wait, WaitKind,
     report::{End, Family, Status},
 };
 
@@ -53,7 +55,7 @@ fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
         case.support(age, "waits", "it has stood there for longer than a slow reader needs");
     }
     let ends = vec![sender.end()];
-    let mut victims = scene.graph.victims(&ends);
+    let mut victims = scene.victims(&ends);
     let likely = scene.standing_in_ownerless_locks(sender.process.pid, &ends);
     let holds = likely.iter().filter(|end| !victims.contains(end)).count();
     victims.extend(likely.into_iter().filter(|end| !victims.contains(end)).collect::<Vec<_>>());
@@ -66,7 +68,7 @@ fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
             0.0,
             "waits",
             format!(
-                "{} of its process stand in a lock without a known owner, which it may hold [likely]",
+                "{} of its process in a lock without a known owner, which it may hold [likely]",
                 words::count(holds, "thread")
             ),
         );
@@ -122,10 +124,27 @@ fn no_reader(scene: &Scene<'_>, sender: &Actor<'_>, wait: &Wait) -> Option<Strin
     if wait.inode.is_some() && wait.socket_state.is_some() {
         return None;
     }
-    // A message socket without any connection that could take the message: ZeroMQ blocks a PUSH only then, as long as its
-    // high-water mark is 0.
-    let connected = wait.targets.iter().any(|target| target.socket_state.as_deref() == Some("ESTABLISHED"));
-    (wait.inode.is_none() && !connected).then(|| "no established connection of its socket was seen".into())
+    // ZeroMQ waits on an eventfd of its own, and with a high-water mark of 0 it waits only while no peer is connected.
+    (wait.inode.is_none() && !has_connection(scene, sender.process)).then(|| {
+        "no TCP connection of its process is established: a message socket whose peer is gone has none to send on".into()
+    })
+}
+
+/// Whether the process has an established TCP connection; true where no sockets were read.
+fn has_connection(scene: &Scene<'_>, process: &Process) -> bool {
+    let own: BTreeSet<u64> = process
+        .fds
+        .iter()
+        .filter_map(|fd| match fd.kind {
+            FdKind::Socket { inode } => Some(inode),
+            _ => None,
+        })
+        .collect();
+    let mut sockets = scene.capture.sockets.iter().filter(|socket| own.contains(&socket.inode)).peekable();
+    sockets.peek().is_none()
+        || sockets.any(|socket| {
+            socket.state == "ESTABLISHED" && matches!(socket.family, SocketFamily::Inet | SocketFamily::Inet6)
+        })
 }
 
 fn process_name(scene: &Scene<'_>, end: End) -> String {

@@ -57,7 +57,7 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
     }
     let mut ends: Vec<End> = edges.iter().map(|edge| edge.from).collect();
     ends.dedup();
-    let victims = scene.graph.victims(&ends);
+    let victims = scene.victims(&ends);
     if !victims.is_empty() {
         case.support(
             0.0,

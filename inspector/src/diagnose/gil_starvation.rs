@@ -91,7 +91,7 @@ fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
     }
     let ends = vec![holder.end()];
     let mut victims = waiters;
-    victims.extend(scene.graph.victims(&ends).into_iter().filter(|end| !ends.contains(end)));
+    victims.extend(scene.victims(&ends).into_iter().filter(|end| !ends.contains(end)));
     victims.sort_unstable();
     victims.dedup();
     let summary = format!(

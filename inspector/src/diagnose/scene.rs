@@ -78,6 +78,13 @@ impl<'a> Scene<'a> {
         self.knowledge.rule_of(process.worker.as_ref()?)
     }
 
+    /// Those who wait for `culprits`; whoever is in a known idle state waits for work from somewhere, and not for them.
+    pub(super) fn victims(&self, culprits: &[End]) -> Vec<End> {
+        let mut victims = self.graph.victims(culprits);
+        victims.retain(|&end| self.at(end).is_none_or(|actor| !actor.idle));
+        victims
+    }
+
     /// The parties for nodes of the graph, in their order; bystanders by their process.
     pub(super) fn parties(&self, ends: &[End]) -> Vec<Party> {
         ends.iter().filter_map(|&end| self.party(end)).collect()

@@ -65,7 +65,7 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
         case.contradict(0.0, "waits", "a long computation or compilation looks the same for a while");
     }
     let ends = vec![actor.end()];
-    let mut victims = scene.graph.victims(&ends);
+    let mut victims = scene.victims(&ends);
     let served = super::relations::dependents(scene, actor.process);
     victims.extend(served.iter().map(|(process, _)| End { pid: process.pid, tid: Some(process.pid) }));
     let owners: Vec<String> = scene

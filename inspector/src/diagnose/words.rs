@@ -36,7 +36,9 @@ pub(super) fn thread(actor: &Actor<'_>) -> String {
 /// What a thread waits on, without its age: `send to … in send_metadata`.
 pub(super) fn waits_on(actor: &Actor<'_>) -> String {
     let wait = &actor.resolved.wait;
-    let what = if wait.text.is_empty() { wait.kind.name().to_owned() } else { wait.text.clone() };
+    // All endpoints of a message socket's process: the whole list stands in the thread's own entry.
+    let text = wait.text.split_once(": endpoints ").map_or(wait.text.as_str(), |(head, _)| head);
+    let what = if text.is_empty() { wait.kind.name().to_owned() } else { text.to_owned() };
     match place(&actor.resolved.frames) {
         Some(place) => format!("{what}, in {place}"),
         None => what,
