@@ -22,13 +22,17 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
         return None;
     }
     let frames: Vec<&Frame> = blocked.python().take(4).collect();
-    let call = call_name(&frames).or_else(|| by_native(futex)).unwrap_or("Lock.acquire");
+    let call = call_name(&frames).or_else(|| by_native(futex));
     let address = parked.unwrap_or(futex.word);
     Some(Wait {
         kind: WaitKind::PythonLock,
-        text: format!("{call}, lock {address:#x}, which records no owner"),
+        // Without symbols a `Lock`, an `RLock` and a `SimpleQueue` look the same from here.
+        text: format!(
+            "{}lock {address:#x}, which records no owner",
+            call.map_or(String::new(), |call| format!("{call}, "))
+        ),
         address: Some(address),
-        flavour: Some(call.to_owned()),
+        flavour: call.map(str::to_owned),
         ..Wait::default()
     })
 }
@@ -68,13 +72,15 @@ fn is_lock_function(name: &str) -> bool {
             | "_queue_SimpleQueue_get"
             | "_queue_SimpleQueue_get_impl"
             | "ThreadHandle_join"
-    )
+    ) || name.starts_with("_thread_lock_")
+        || name.starts_with("_thread_RLock_")
 }
 
-/// A C function that says more than the Python frame that called it.
+/// A C function that says more than the Python frame that called it (`_thread_…` from 3.14 on).
 fn by_native(futex: &Futex<'_>) -> Option<&'static str> {
     futex.blocked.native_above_python().find_map(|frame| match frame.function.as_str() {
-        "rlock_acquire" => Some("RLock.acquire"),
+        name if name.starts_with("rlock_") || name.starts_with("_thread_RLock_") => Some("RLock.acquire"),
+        name if name.starts_with("lock_") || name.starts_with("_thread_lock_") => Some("Lock.acquire"),
         name if name.starts_with("_queue_SimpleQueue_get") => Some("SimpleQueue.get"),
         "ThreadHandle_join" => Some("Thread.join"),
         "_enter_buffered_busy" => Some("lock of a buffered file"),
