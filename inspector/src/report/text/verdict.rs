@@ -9,6 +9,7 @@ use crate::{
     report::{
         color::Style,
         duration::{humane, time_of_day},
+        escape,
         page::Page,
     },
 };
@@ -19,6 +20,8 @@ const MOST_FACTS: usize = 8;
 const MOST_RULED_OUT: usize = 6;
 const MOST_OPEN: usize = 3;
 const MOST_EVENTS: usize = 12;
+/// A wait on many descriptors lists them all, and a ticket wants to be read.
+const MOST_CHARACTERS: usize = 180;
 /// Innermost frames of a culprit: the Python ones, since they name the code that users can change, else native ones.
 const MOST_FRAMES: usize = 3;
 /// Below this a hypothesis that nobody refuted is noise.
@@ -26,7 +29,7 @@ const WORTH_NAMING: f64 = 0.1;
 
 pub(super) fn write(page: &mut Page, report: &Report, verdict: &Verdict) {
     heading(page, verdict);
-    page.line(&verdict.summary);
+    page.line(&escape::clip(&verdict.summary, 2 * MOST_CHARACTERS));
     for culprit in &verdict.culprits {
         root(page, report, culprit);
     }
@@ -55,7 +58,7 @@ pub(super) fn write(page: &mut Page, report: &Report, verdict: &Verdict) {
         entry(page, "TIMELINE", &format!("{}Z  {}", time_of_day(event.at_unix_ns), event.text));
     }
     if !verdict.action.is_empty() {
-        entry(page, "ACTION", &verdict.action);
+        label(page, "ACTION").plain(&verdict.action).end();
     }
 }
 
@@ -97,7 +100,7 @@ fn frames(page: &mut Page, thread: &ThreadReport) {
     let Some(kind) = kinds.into_iter().find(|&kind| of_kind(kind).next().is_some()) else { return };
     for frame in of_kind(kind) {
         page.plain("             ");
-        words::frame(page, frame);
+        words::short_frame(page, frame);
     }
 }
 
@@ -131,7 +134,7 @@ fn victim_line(page: &mut Page, report: &Report, party: &Party) {
     let thread = thread_of(report, party);
     label(page, "VICTIM").plain(&who(report, party, thread));
     if !party.detail.is_empty() {
-        page.plain(" · ").plain(&party.detail);
+        page.plain(" · ").plain(&escape::clip(&party.detail, MOST_CHARACTERS));
     }
     page.end();
 }
@@ -152,7 +155,7 @@ fn open(page: &mut Page, report: &Report, verdict: &Verdict) {
 }
 
 fn fact_line(page: &mut Page, word: &str, fact: &Evidence) {
-    label(page, word).plain(&fact.fact);
+    label(page, word).plain(&escape::clip(&fact.fact, MOST_CHARACTERS));
     page.put(Style::Dim, &format!("  [{}]", fact.source)).end();
 }
 
@@ -190,7 +193,7 @@ fn thread_of<'a>(report: &'a Report, party: &Party) -> Option<&'a ThreadReport> 
 }
 
 fn entry(page: &mut Page, word: &str, text: &str) {
-    label(page, word).plain(text).end();
+    label(page, word).plain(&escape::clip(text, MOST_CHARACTERS)).end();
 }
 
 /// The word that says what a line is, as wide as the widest of them.
@@ -200,7 +203,7 @@ fn label<'a>(page: &'a mut Page, word: &str) -> &'a mut Page {
 
 fn detail(page: &mut Page, text: &str) {
     if !text.is_empty() {
-        page.plain("             ").plain(text).end();
+        page.plain("             ").plain(&escape::clip(text, MOST_CHARACTERS)).end();
     }
 }
 

@@ -79,13 +79,32 @@ pub(super) const fn certainty(certainty: Certainty) -> &'static str {
 
 /// `python  Queue.get  queue.py:171`, and the line's end.
 pub(super) fn frame(page: &mut Page, frame: &Frame) {
+    start_frame(page, frame);
+    line_with_place(page, place(frame));
+}
+
+/// As [`frame`], with the last folders of a long path only: a ticket needs no more.
+pub(super) fn short_frame(page: &mut Page, frame: &Frame) {
+    const FOLDERS: usize = 3;
+    let place = place(frame);
+    let short = match place.rmatch_indices('/').nth(FOLDERS - 1) {
+        Some((at, _)) if at > 0 => format!("…{}", place.get(at..).unwrap_or_default()),
+        _ => place,
+    };
+    start_frame(page, frame);
+    line_with_place(page, short);
+}
+
+fn start_frame(page: &mut Page, frame: &Frame) {
     let kind = match frame.kind {
         FrameKind::Python => "python",
         FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
     };
     page.put(Style::Dim, kind).plain("  ").plain(&frame.function);
-    let place = place(frame);
+}
+
+fn line_with_place(page: &mut Page, place: String) {
     if !place.is_empty() {
         page.plain("  ").put(Style::Dim, &place);
     }
