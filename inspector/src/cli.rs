@@ -241,7 +241,7 @@ impl OutputFile {
 }
 
 /// Longest observation: an hour. Longer watching is not what one command is for.
-const LONGEST: Duration = Duration::from_secs(3_600);
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// `500ms`, `1s`, `2m`, `1m30s`, `1h`; a bare number is refused, since nobody agrees on its unit.
 fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1_500)));
-        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_millis(90_000)));
+        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("1h"), Ok(LONGEST));
         for wrong in ["", "1", "s", "1x", "-1s", "1s2", "..s", "2h", "99999999999999999999h", "1s 2s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");
