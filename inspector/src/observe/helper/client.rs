@@ -50,7 +50,8 @@ impl Helper {
             .arg(serve::ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            // A helper that the kernel does not let go must not keep a pipe open that somebody reads to its end.
+            .stderr(Stdio::null())
             // Ctrl-C is for inspector, which ends its helpers itself.
             .process_group(0)
             .spawn()?;

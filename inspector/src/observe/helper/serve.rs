@@ -27,6 +27,8 @@ const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 
 /// Serves until stdin ends.
 pub fn main() -> ExitCode {
+    // The name that people see in `ps`; there is nobody to tell if it fails.
+    rustix::thread::set_name(c"inspector-help").ok();
     // inspector is gone: so are we, as soon as the kernel lets us.
     set_parent_process_death_signal(Some(Signal::KILL)).ok();
     // A crash here is the target's doing; its memory does not belong into a core file.
