@@ -133,6 +133,8 @@ proptest! {
         let found = Found { runtime: BASE, version: Some(0x030b_07f0), layouts: vec![layout.clone()] };
         let maps = Maps::parse(format!("{BASE:x}-{:x} rw-p 00000000 00:00 0\n", BASE + SPAN).as_bytes());
         let mut frames = FrameTable::default();
-        let _ = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &[], &mut frames);
+        if let Ok(read) = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &[], &mut frames) {
+            prop_assert!(read.runtime.interpreters.len() <= 256);
+        }
     }
 }
