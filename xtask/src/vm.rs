@@ -64,7 +64,9 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf> {
             format!("no kernel {package}; see: apt-cache search '^linux-image-.*cloud-amd64$'")
         })?;
         let prefix = format!("{package}_");
-        let archive = entry(folder, &|name| name.starts_with(&prefix) && name.ends_with(".deb"))?;
+        let archive = entry(folder, &|name| {
+            name.starts_with(&prefix) && Path::new(name).extension().is_some_and(|ending| ending == "deb")
+        })?;
         run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&unpacked))?;
     }
     entry(&unpacked.join("boot"), &|name| name.starts_with("vmlinuz"))
@@ -166,7 +168,7 @@ fn check(console: &str) -> Result<String> {
     ensure!(dump["tier"] == "ebpf", "tier {}: {}", dump["tier"], dump["gaps"]);
     let threads = dump["threads"].as_array().context("no threads")?;
     for (tid, wanted) in expected["threads"].as_object().context("no expectation")? {
-        let thread = threads.iter().find(|thread| thread["tid"].to_string() == *tid);
+        let thread = threads.iter().find(|thread| thread["tid"].as_u64() == tid.parse().ok());
         let thread = thread.with_context(|| format!("thread {tid} is missing"))?;
         ensure!(
             thread["wait"]["kind"] == wanted["kind"],

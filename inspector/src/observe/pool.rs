@@ -11,7 +11,7 @@ use super::helper::{
 use crate::model::{Gap, GilSample};
 
 /// What one stage of one process may take: enough for a loaded host, and a thousand threads take longer than ten.
-const STAGE_BASE: Duration = Duration::from_millis(1000);
+const STAGE_BASE: Duration = Duration::from_secs(1);
 const STAGE_PER_THREAD: Duration = Duration::from_millis(2);
 /// What is left for a process's later stages once one of them was late.
 const STAGE_AFTER_LATE: Duration = Duration::from_millis(300);
@@ -76,13 +76,11 @@ impl Pool {
         let size = self.slots.len();
         let Some(slot) = self.slots.get_mut(pid as usize % size) else { return Vec::new() };
         let Some(helper) = &mut slot.helper else { return Vec::new() };
-        match helper.gils(pid, GIL_DEADLINE).await {
-            Ok(samples) => samples,
-            Err(_) => {
-                slot.end_helper().await;
-                Vec::new()
-            }
+        if let Ok(samples) = helper.gils(pid, GIL_DEADLINE).await {
+            return samples;
         }
+        slot.end_helper().await;
+        Vec::new()
     }
 
     /// Ends every helper. Those that the kernel does not let go yet are named.

@@ -11,7 +11,7 @@ use super::{
     Plan, assemble,
     assemble::Sight,
     helper::protocol::{Request, Stage, ThreadRequest},
-    host,
+    host::{host, unix_ns},
     namespace::ns_tids,
     native::kernel::KernelSymbols,
     peers,
@@ -75,7 +75,7 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run(mut self, mut processes: Vec<Process>) -> Capture {
         (self.plan.progress)("reading stacks");
-        let started_unix_ns = host::unix_ns();
+        let started_unix_ns = unix_ns();
         let (first, unreadable) = self.first_sweep().await;
         let sockets = peers::sockets(&processes);
         let (sockets, ()) = tokio::join!(sockets, self.read(first, &unreadable));
@@ -97,7 +97,7 @@ impl Session<'_> {
         let duration_ns = self.watch.span.map_or(0, |(start, end)| end.saturating_sub(start));
         Capture {
             version: CAPTURE_VERSION,
-            host: host::host(),
+            host: host(),
             tier: self.tier,
             window: Window {
                 started_unix_ns,

@@ -38,20 +38,17 @@ impl Watch {
         self.span = Some((self.span.map_or(sweep.at_ns, |(start, _)| start), sweep.at_ns));
         for task in &sweep.tasks {
             let running = u32::from(task.on_cpu || task.state == crate::model::TaskState::Running);
-            match self.threads.get_mut(&(task.pid, task.tid)) {
-                Some(watched) => {
-                    watched.moved |= moved(&watched.last, task);
-                    watched.last = task.clone();
-                    watched.seen = self.sweeps;
-                    watched.sweeps += 1;
-                    watched.running += running;
-                }
-                None => {
-                    let (first, last) = (task.clone(), task.clone());
-                    let moved = task.on_cpu;
-                    let watched = Watched { first, last, seen: self.sweeps, sweeps: 1, running, moved };
-                    self.threads.insert((task.pid, task.tid), watched);
-                }
+            if let Some(watched) = self.threads.get_mut(&(task.pid, task.tid)) {
+                watched.moved |= moved(&watched.last, task);
+                watched.last = task.clone();
+                watched.seen = self.sweeps;
+                watched.sweeps += 1;
+                watched.running += running;
+            } else {
+                let (first, last) = (task.clone(), task.clone());
+                let moved = task.on_cpu;
+                let watched = Watched { first, last, seen: self.sweeps, sweeps: 1, running, moved };
+                self.threads.insert((task.pid, task.tid), watched);
             }
         }
     }

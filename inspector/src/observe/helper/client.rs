@@ -74,7 +74,7 @@ impl Helper {
         self.send(&Ask::Read(request), deadline).await?;
         for expected in stages {
             match self.answer(deadline).await? {
-                Answer::Stage(stage, reply) if stage == expected => each(stage, reply),
+                Answer::Stage(stage, reply) if stage == expected => each(stage, *reply),
                 _ => return Err(HelperError::Protocol),
             }
         }

@@ -24,7 +24,7 @@ pub enum Ask {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// One stage is done.
-    Stage(Stage, Reply),
+    Stage(Stage, Box<Reply>),
     /// A reading of each GIL, in the order of [`PythonRuntime::gils`]; `None` where it did not settle.
     Gils(Vec<Option<GilSample>>),
 }

@@ -62,7 +62,7 @@ fn serve() -> io::Result<()> {
                             .entry(request.pid)
                             .or_insert_with(|| Known { memory, runtime: runtime.clone() });
                     }
-                    protocol::write(&mut output, &Answer::Stage(stage, reply))?;
+                    protocol::write(&mut output, &Answer::Stage(stage, Box::new(reply)))?;
                 }
             }
             Ask::Gils(pid) => {
