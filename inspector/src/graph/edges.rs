@@ -91,10 +91,10 @@ pub(crate) fn frozen_holder(samples: &[GilSample]) -> Option<u32> {
     first.holder.filter(|_| samples.iter().all(same))
 }
 
-/// Who holds the other end of a socket or pipe, for waits whose owners `resolve` left open.
+/// Who holds the other end of a socket, for waits whose owners `resolve` left open. Not of a pipe: `resolve` looks at both
+/// ends, and where it finds nobody, whoever has the pipe open as well is on the waiter's own side of it.
 struct OtherEnds {
     sockets: HashMap<u64, BTreeSet<u32>>,
-    pipes: HashMap<u64, BTreeSet<u32>>,
     peers: BTreeMap<u64, u64>,
 }
 
@@ -102,37 +102,29 @@ impl OtherEnds {
     fn of(capture: &Capture) -> Self {
         let captured = capture.processes.iter().map(|process| (process.pid, &process.fds));
         let beside = capture.bystanders.iter().map(|process| (process.pid, &process.fds));
-        let (mut sockets, mut pipes) =
-            (HashMap::<u64, BTreeSet<u32>>::new(), HashMap::<u64, BTreeSet<u32>>::new());
+        let mut sockets = HashMap::<u64, BTreeSet<u32>>::new();
         for (pid, fds) in captured.chain(beside) {
             for fd in fds {
-                match fd.kind {
-                    FdKind::Socket { inode } => sockets.entry(inode).or_default().insert(pid),
-                    FdKind::Pipe { inode, .. } => pipes.entry(inode).or_default().insert(pid),
-                    _ => continue,
-                };
+                if let FdKind::Socket { inode } = fd.kind {
+                    sockets.entry(inode).or_default().insert(pid);
+                }
             }
         }
         let peers =
             capture.sockets.iter().filter_map(|socket| Some((socket.inode, socket.peer_inode?))).collect();
-        Self { sockets, pipes, peers }
+        Self { sockets, peers }
     }
 
     fn owners(&self, thread: &ResolvedThread) -> Vec<Owner> {
         let Some(inode) = thread.wait.inode else { return Vec::new() };
-        let (holders, evidence) = match thread.wait.kind {
-            WaitKind::SocketRecv | WaitKind::SocketSend => {
-                (self.peers.get(&inode).and_then(|peer| self.sockets.get(peer)), "socket peer by sock_diag")
-            }
-            WaitKind::PipeRead | WaitKind::PipeWrite => {
-                (self.pipes.get(&inode), "the pipe is open there too")
-            }
-            _ => return Vec::new(),
-        };
+        if !matches!(thread.wait.kind, WaitKind::SocketRecv | WaitKind::SocketSend) {
+            return Vec::new();
+        }
+        let holders = self.peers.get(&inode).and_then(|peer| self.sockets.get(peer));
         let others: Vec<u32> =
             holders.into_iter().flatten().copied().filter(|&pid| pid != thread.pid).take(MAX_ENDS).collect();
         let certainty = if others.len() == 1 { Certainty::Proven } else { Certainty::Likely };
-        let owner = |pid| Owner { pid, tid: None, certainty, evidence: evidence.into() };
+        let owner = |pid| Owner { pid, tid: None, certainty, evidence: "socket peer by sock_diag".into() };
         others.into_iter().map(owner).collect()
     }
 }
