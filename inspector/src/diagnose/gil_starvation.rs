@@ -23,8 +23,11 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
             findings.extend(finding(scene, process, gil));
         }
     }
-    if gils > 0 && sampled == 0 {
-        let why = "no GIL was read more than once, so that none can be told to stand still".into();
+    if sampled < gils {
+        let why = match sampled {
+            0 => "no GIL was read more than once, so that none can be told to stand still".into(),
+            _ => format!("of {} only {sampled} could be read more than once", words::count(gils, "GIL")),
+        };
         return Weighed::or_open(
             Family::GilStarvation,
             findings,

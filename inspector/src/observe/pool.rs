@@ -33,13 +33,15 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 pub(super) struct Pool {
     slots: Vec<Slot>,
+    /// Helpers that the kernel did not let go while GILs were read.
+    left: Vec<u32>,
 }
 
 impl Pool {
     /// A pool of `size` helpers, none of which is started yet.
     pub(super) fn new(executable: PathBuf, size: usize) -> Self {
         let slot = || Slot { executable: executable.clone(), helper: None, queue: Vec::new() };
-        Self { slots: (0..size.max(1)).map(|_| slot()).collect() }
+        Self { slots: (0..size.max(1)).map(|_| slot()).collect(), left: Vec::new() }
     }
 
     /// Reads every request. The same process always goes to the same helper, which remembers its runtime.
@@ -79,13 +81,13 @@ impl Pool {
         if let Ok(samples) = helper.gils(pid, GIL_DEADLINE).await {
             return samples;
         }
-        slot.end_helper().await;
+        self.left.extend(slot.end_helper().await);
         Vec::new()
     }
 
     /// Ends every helper. Those that the kernel does not let go yet are named.
     pub(super) async fn end(mut self) -> Vec<u32> {
-        let mut left = Vec::new();
+        let mut left = self.left;
         for slot in &mut self.slots {
             left.extend(slot.end_helper().await);
         }

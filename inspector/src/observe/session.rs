@@ -44,7 +44,7 @@ pub(super) async fn run(plan: &Plan<'_>, discovery: Discovery) -> Capture {
         tasks::open(&pids, plan.tier.unwrap_or(Tier::Ebpf));
     let session = Session {
         plan,
-        source: Some(source),
+        source,
         tier,
         pool: Pool::new(
             plan.helper.clone(),
@@ -61,7 +61,7 @@ pub(super) async fn run(plan: &Plan<'_>, discovery: Discovery) -> Capture {
 
 struct Session<'a> {
     plan: &'a Plan<'a>,
-    source: Option<TaskSource>,
+    source: TaskSource,
     tier: Tier,
     pool: Pool,
     watch: Watch,
@@ -133,8 +133,7 @@ impl Session<'_> {
     }
 
     fn sweep(&mut self) -> Sweep {
-        let Some(source) = &mut self.source else { return Sweep::default() };
-        match source.sweep() {
+        match self.source.sweep() {
             Ok(sweep) => {
                 self.watch.add(&sweep);
                 sweep
@@ -158,14 +157,19 @@ impl Session<'_> {
         }
         let mut before = first;
         let mut wanted: Option<HashSet<Key>> = None;
+        // A process that held a helper up, or ended one, is not asked again: each time would cost the deadlines anew.
+        let mut unreadable = unreadable.clone();
         for round in 0..=REREADS {
-            let requests = self.requests(&before, unreadable, wanted.as_ref());
+            let requests = self.requests(&before, &unreadable, wanted.as_ref());
             if round > 0 && requests.is_empty() {
                 break;
             }
             let outcomes = self.pool.read(requests).await;
             let after = self.sweep();
             for outcome in outcomes {
+                if !outcome.gaps.is_empty() {
+                    unreadable.insert(outcome.pid);
+                }
                 self.readings.entry(outcome.pid).or_default().absorb(outcome, round == 0);
             }
             self.judge(&before, &after, wanted.as_ref());
@@ -247,6 +251,13 @@ impl Session<'_> {
             return;
         }
         let samples = self.pool.gils(pid).await;
+        if samples.is_empty() {
+            let reason = "its GIL could not be read again: whether it changed hands is not known for all of the window";
+            let gap = Gap::process("python", pid, reason);
+            if !self.gaps.contains(&gap) {
+                self.gaps.push(gap);
+            }
+        }
         let gils = runtime.interpreters.iter_mut().filter_map(|interpreter| interpreter.gil.as_mut());
         for (gil, sample) in gils.zip(samples) {
             gil.samples.extend(sample.map(|sample| GilSample { at_ns, ..sample }));
@@ -270,6 +281,7 @@ impl Session<'_> {
                 thread.ns_tid = inner.copied().unwrap_or(thread.tid);
             }
         }
+        self.gaps.extend(kernel.as_ref().and_then(KernelSymbols::gap));
     }
 
     fn thread_request(&self, task: &Task) -> ThreadRequest {
