@@ -25,6 +25,9 @@ pub const ARGUMENT: &str = "inspector-helper";
 /// Most bytes kept of the memory that one thread's arguments point to.
 const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 
+/// Most private memory of a helper, bytes. inspector's own readers stay far below it.
+const MAX_MEMORY: u64 = 4 << 30;
+
 /// Serves until stdin ends.
 pub fn main() -> ExitCode {
     // The name that people see in `ps`; there is nobody to tell if it fails.
@@ -33,6 +36,9 @@ pub fn main() -> ExitCode {
     set_parent_process_death_signal(Some(Signal::KILL)).ok();
     // A crash here is the target's doing; its memory does not belong into a core file.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+    // What a parser of somebody else's is made to allocate ends us, not the host's other processes.
+    setrlimit(Resource::Data, Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) }).ok();
+    std::fs::write("/proc/self/oom_score_adj", "1000").ok();
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -20,7 +20,7 @@ mod thread;
 
 use std::collections::{BTreeSet, HashMap};
 
-use self::{maps::Maps, modules::Modules, thread::Walk};
+use self::{maps::Maps, modules::Modules, stack::Stack, thread::Walk};
 use super::{
     frames::FrameTable,
     helper::protocol::ThreadRequest,
@@ -88,6 +88,10 @@ pub fn walk(
         threads.iter().filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, limit))).collect();
     for batch in walks.chunks_mut(SIDE_BY_SIDE) {
         walk_batch(batch, &mut modules, &mut cache, memory);
+        // The frames are kept; the memory of thousands of stacks is not.
+        for walk in batch {
+            walk.stack = Stack::default();
+        }
     }
 
     let distinct: BTreeSet<_> = walks.iter().flat_map(|walk| &walk.frames).copied().collect();

@@ -9,7 +9,8 @@ use super::{
     reader::{Reader, Windows},
 };
 
-/// Most interpreters and thread states of one process.
+/// Most interpreters of one process, and most thread states of one interpreter; once that many thread states are held, no
+/// further interpreter is read.
 const MAX_INTERPRETERS: usize = 256;
 const MAX_THREADS: usize = 1 << 15;
 
@@ -58,6 +59,7 @@ pub(super) fn interpreters(
     }
     let mut seen = HashSet::new();
     let mut found = Vec::new();
+    let mut total = 0;
     while next != 0 && seen.len() < MAX_INTERPRETERS && seen.insert(next) {
         let (mut interpreter, head, following) =
             interpreter(reader, layout, runtime, next).ok_or("an interpreter cannot be read")?;
@@ -66,6 +68,14 @@ pub(super) fn interpreters(
             return Err("its thread states do not point back to their interpreter");
         }
         interpreter.count = interpreter.threads.len();
+        total += interpreter.count;
+        if total >= MAX_THREADS && following != 0 {
+            interpreter
+                .broken
+                .get_or_insert("there are too many thread states: interpreters behind it are missing");
+            found.push(interpreter);
+            break;
+        }
         found.push(interpreter);
         next = following;
     }

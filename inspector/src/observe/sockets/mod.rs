@@ -23,7 +23,7 @@ use crate::model::{Gap, Socket};
 
 /// Longest time for one namespace.
 const BUDGET: Duration = Duration::from_secs(2);
-/// Most sockets kept of one namespace.
+/// Most sockets kept of one namespace; once that many are held, no further one is visited.
 const MAX_SOCKETS: usize = 1 << 18;
 /// Most network namespaces visited.
 const MAX_NAMESPACES: usize = 256;
@@ -48,6 +48,12 @@ pub fn read(net_ns_of: &[(u32, u64)]) -> (Vec<Socket>, Vec<Gap>) {
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
     let mut entries = Vec::new();
     for (net_ns, pids) in namespaces.into_iter().take(MAX_NAMESPACES) {
+        if entries.len() >= MAX_SOCKETS {
+            let reason =
+                format!("{} sockets are enough: some network namespaces were not visited", entries.len());
+            gaps.push(Gap::host("sockets", reason));
+            break;
+        }
         let found = if own == Some(net_ns) {
             diag::dump(net_ns, Instant::now() + BUDGET)
         } else {
