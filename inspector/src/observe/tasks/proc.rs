@@ -73,7 +73,8 @@ impl ProcWalk {
         if self.stacks {
             match self.file(folder, tid, "stack") {
                 Ok(text) => task.kernel_names = proc_text::stack(text),
-                Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => self.stacks = false,
+                Err(Errno::ACCESS | Errno::PERM) => self.stacks = false,
+                // The thread is gone.
                 Err(_) => {}
             }
         }
