@@ -109,8 +109,7 @@ fn held(pid: u32, shared: &Shared, ended: Instant) -> Vec<Fd> {
 fn identity(pid: u32) -> Option<Bystander> {
     let stat = parse_stat(&read_bounded(&format!("/proc/{pid}/stat"), 4096).ok()?)?;
     let boot_ns = boot_unix_ns();
-    // SAFETY: sysconf has no preconditions.
-    let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
     let since_boot = u128::from(stat.start_ticks) * 1_000_000_000 / u128::from(ticks);
     Some(Bystander {
         pid,

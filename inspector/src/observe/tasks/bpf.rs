@@ -66,7 +66,7 @@ pub(super) fn link(program: BorrowedFd<'_>, tgid: Option<u32>) -> io::Result<Own
         padding: 0,
     };
     if tgid.is_some() {
-        attributes.info = (&raw const task).addr() as u64;
+        attributes.info = (&raw const task).expose_provenance() as u64;
         attributes.info_length = size_of::<Task>() as u32;
     }
     bpf(BPF_LINK_CREATE, &attributes)
@@ -111,8 +111,8 @@ impl TracingProgram {
         let attributes = Attributes {
             program_type: BPF_PROG_TYPE_TRACING,
             instruction_count: instructions.len() as u32,
-            instructions: instructions.as_ptr().addr() as u64,
-            license: c"Dual MIT/GPL".as_ptr().addr() as u64,
+            instructions: instructions.as_ptr().expose_provenance() as u64,
+            license: c"Dual MIT/GPL".as_ptr().expose_provenance() as u64,
             log_level: 0,
             log_size: 0,
             log: 0,
@@ -148,7 +148,8 @@ impl TracingProgram {
 }
 
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what they point to outlives the call.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what they point to, which outlives the call. The
+    // addresses in them were exposed, so the compiler knows that what lies there can be read.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
