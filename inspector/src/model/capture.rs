@@ -15,7 +15,7 @@ pub struct Capture {
     pub version: u32,
     /// The machine.
     pub host: Host,
-    /// How deep the capture reached (DESIGN.md §7).
+    /// How deep the capture reached (README.md, "What it needs").
     pub tier: Tier,
     /// When it was taken, and for how long it watched.
     pub window: Window,

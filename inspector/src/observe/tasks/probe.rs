@@ -100,7 +100,7 @@ fn iterators() -> [Capability; 2] {
         capability(
             "eBPF copies of user memory",
             memory,
-            "all user memory is read by process_vm_readv, apart from the registers",
+            "nothing yet: user memory is read by process_vm_readv, with or without them",
             "kernel 5.18",
         ),
     ]
