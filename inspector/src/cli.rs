@@ -182,7 +182,8 @@ pub struct Output {
     #[arg(long, conflicts_with = "json")]
     pub folded: bool,
 
-    /// Write a file too, in the format of its ending: .json, .folded or .txt; may be repeated
+    /// Write a file too, in the format of its ending: .json, .folded, .txt or .capture (everything that was seen, for a
+    /// bug report); may be repeated
     #[arg(short = 'o', long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputFile::parse))]
     pub files: Vec<OutputFile>,
 }
@@ -225,6 +226,8 @@ pub enum Format {
     Json,
     /// Folded stacks.
     Folded,
+    /// Everything that was seen, before it was analysed.
+    Capture,
 }
 
 impl OutputFile {
@@ -234,7 +237,8 @@ impl OutputFile {
             Some("json") => Format::Json,
             Some("folded") => Format::Folded,
             Some("txt") => Format::Text,
-            _ => return Err("the ending decides the format: use .json, .folded or .txt".into()),
+            Some("capture") => Format::Capture,
+            _ => return Err("the ending decides the format: use .json, .folded, .txt or .capture".into()),
         };
         Ok(Self { path, format })
     }

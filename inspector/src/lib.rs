@@ -4,6 +4,7 @@
 //! [`discover`] (who) → [`observe`] (facts) → [`model::Capture`] → [`resolve`] (waits) → [`graph`] (edges) →
 //! [`diagnose`] (hypotheses) → [`report`]. ARCHITECTURE.md draws the house.
 
+pub mod analyse;
 pub mod cli;
 pub mod commands;
 pub mod diagnose;

@@ -2,7 +2,8 @@
 //!
 //! The pair is stood up by a kit outside this repository (`--kit`), which needs gigabytes and minutes. Each case is one
 //! `inspector diagnose` of all of the pair's engine processes, compared with what the kit knows to be true, and kept:
-//! `tests/captures/real/ENGINE/CASE.json` is the report, `CASE.expected.json` what was expected and whether it held.
+//! `tests/captures/real/ENGINE/CASE.capture` is what was seen, `CASE.expected.json` what was expected and whether it held;
+//! the test `captures` analyses them again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,16 +131,16 @@ fn healthy(
     if let Some(Err(error)) = clients.take_if(|clients| clients.is_err()) {
         return Err(error);
     }
-    let (mut alarms, mut slowest, mut last) = (Vec::new(), Duration::ZERO, Value::Null);
+    let (mut alarms, mut slowest, mut last) = (Vec::new(), Duration::ZERO, String::new());
     for _ in 0..runs {
         let start = Instant::now();
-        let report = diagnose(inspector, &kit.pids()?)?;
+        let (report, capture) = diagnose(inspector, &kit.pids()?)?;
         slowest = slowest.max(start.elapsed());
         if report["verdict"]["family"] != "healthy" {
             alarms.push(report["verdict"]["summary"].clone());
-            last = report;
+            last = capture;
         } else if alarms.is_empty() {
-            last = report;
+            last = capture;
         }
     }
     let held = alarms.is_empty();
@@ -159,7 +160,7 @@ fn healthy(
 /// Wedges the pair, diagnoses it, undoes the wedge.
 fn wedged(kit: &Kit, inspector: &Path, directory: &Path, case: &str) -> Result<Outcome> {
     let truth = kit.answer(&["wedge", case])?;
-    let report = diagnose(inspector, &kit.pids()?)?;
+    let (report, capture) = diagnose(inspector, &kit.pids()?)?;
     kit.answer(&["unwedge"])?;
     let verdict = &report["verdict"];
     let parties = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -183,35 +184,37 @@ fn wedged(kit: &Kit, inspector: &Path, directory: &Path, case: &str) -> Result<O
         "blocked": list("blocked"), "victims": list("victims"), "open": open, "held": held,
         "said": {"status": verdict["status"], "family": verdict["family"]},
     });
-    keep(directory, case, &report, &expected)?;
+    keep(directory, case, &capture, &expected)?;
     let said = format!("{} {}: {}", verdict["status"], verdict["family"], verdict["summary"]);
     let said = if open { format!("(open) {said}") } else { said };
     Ok(Outcome { case: case.to_owned(), held, said })
 }
 
-/// Keeps a report and what was expected of it; where this machine keeps its files is nobody's business.
-fn keep(directory: &Path, case: &str, report: &Value, expected: &Value) -> Result<()> {
-    let mut report = serde_json::to_string(report)?;
+/// Keeps a capture and what was expected of it; where this machine keeps its files is nobody's business.
+fn keep(directory: &Path, case: &str, capture: &str, expected: &Value) -> Result<()> {
+    let mut capture = capture.to_owned();
     let places = [root().parent().map(Path::to_owned), std::env::var_os("HOME").map(PathBuf::from)];
     for (place, name) in places.iter().zip(["WORKSPACE", "HOME"]) {
         if let Some(place) = place.as_ref().and_then(|place| place.to_str()).filter(|place| place.len() > 1) {
-            report = report.replace(&format!("{place}/"), &format!("{name}/"));
+            capture = capture.replace(&format!("{place}/"), &format!("{name}/"));
         }
     }
-    fs::write(directory.join(format!("{case}.json")), report)?;
+    fs::write(directory.join(format!("{case}.capture")), capture)?;
     let expected = serde_json::to_string_pretty(expected)? + "\n";
     Ok(fs::write(directory.join(format!("{case}.expected.json")), expected)?)
 }
 
-fn diagnose(inspector: &Path, pids: &[u64]) -> Result<Value> {
+/// The report, and the capture behind it.
+fn diagnose(inspector: &Path, pids: &[u64]) -> Result<(Value, String)> {
+    let file = tempfile::Builder::new().suffix(".capture").tempfile()?.into_temp_path();
     let mut command = Command::new(inspector);
-    command.args(["diagnose", "--json"]);
+    command.args(["diagnose", "--json", "-o"]).arg(&file);
     for pid in pids {
         command.arg("--pid").arg(pid.to_string());
     }
     let (status, text) = capture(&mut command)?;
     ensure!(matches!(status.code(), Some(0 | 3)), "inspector diagnose failed: {status}");
-    serde_json::from_str(&text).context("inspector printed no JSON")
+    Ok((serde_json::from_str(&text).context("inspector printed no JSON")?, fs::read_to_string(&file)?))
 }
 
 /// The kit's program.

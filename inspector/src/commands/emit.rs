@@ -1,6 +1,6 @@
 //! A report to stdout and to the files that were asked for.
 
-use super::{Outcome, console::Console, output_file};
+use super::{Outcome, console::Console, look::Seen, output_file};
 use crate::{
     cli::{Format, Output},
     model::{Report, report::Status},
@@ -17,7 +17,7 @@ pub(super) fn check(output: &Output) -> anyhow::Result<()> {
 
 /// Prints the report and writes the files. A file that cannot be written costs neither the print nor another file.
 pub(super) fn emit(
-    report: &Report,
+    Seen { capture, report }: &Seen,
     output: &Output,
     text: TextFormat,
     console: &Console,
@@ -26,6 +26,7 @@ pub(super) fn emit(
         Format::Text => Ok(text(report, colored)),
         Format::Json => report::json::render(report),
         Format::Folded => Ok(report::folded::render(report)),
+        Format::Capture => report::json::render(capture),
     };
     let printed = match (output.json, output.folded) {
         (true, _) => Format::Json,

@@ -7,15 +7,12 @@ use anyhow::Context as _;
 
 use super::console::Console;
 use crate::{
+    analyse::analyse,
     cli::{Depth, Global, LowerTier, Targets},
-    diagnose,
     discover::{self, Scope},
-    graph::WaitGraph,
     knowledge::Knowledge,
-    model::{Report, Tier},
+    model::{Capture, Report, Tier},
     observe::{self, Plan},
-    report::assemble,
-    resolve,
 };
 
 /// What to look at, and how deep.
@@ -26,6 +23,14 @@ pub(super) struct Look<'a> {
     pub(super) tier: Option<Tier>,
     pub(super) python: bool,
     pub(super) native: bool,
+}
+
+/// What a look gave.
+pub(super) struct Seen {
+    /// What was seen.
+    pub(super) capture: Capture,
+    /// What it means.
+    pub(super) report: Report,
 }
 
 impl<'a> Look<'a> {
@@ -39,15 +44,15 @@ impl<'a> Look<'a> {
     }
 
     /// Looks, and says what was seen, without a verdict.
-    pub(super) fn report(&self, global: &Global, console: &Console) -> anyhow::Result<Report> {
-        let mut report = self.diagnosed(global, console)?;
-        report.verdict = None;
-        report.hypotheses.clear();
-        Ok(report)
+    pub(super) fn report(&self, global: &Global, console: &Console) -> anyhow::Result<Seen> {
+        let mut seen = self.diagnosed(global, console)?;
+        seen.report.verdict = None;
+        seen.report.hypotheses.clear();
+        Ok(seen)
     }
 
     /// Looks, and says what was seen and what it means.
-    pub(super) fn diagnosed(&self, global: &Global, console: &Console) -> anyhow::Result<Report> {
+    pub(super) fn diagnosed(&self, global: &Global, console: &Console) -> anyhow::Result<Seen> {
         let knowledge = knowledge(global)?;
         console.progress("looking for workers");
         let scope = Scope { pids: self.targets.pids.clone(), all_python: self.targets.all };
@@ -64,16 +69,8 @@ impl<'a> Look<'a> {
         };
         let capture = observe::observe(&plan, discovery).context("cannot observe")?;
         console.progress("analysing");
-        let threads = resolve::resolve(&capture);
-        let graph = WaitGraph::build(&capture, &threads);
-        let diagnosis = diagnose::diagnose(&diagnose::Input {
-            capture: &capture,
-            threads: &threads,
-            graph: &graph,
-            knowledge: &knowledge,
-            claims: &[],
-        });
-        Ok(assemble::report(&capture, threads, graph, diagnosis))
+        let report = analyse(&capture, &knowledge, &[]);
+        Ok(Seen { capture, report })
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn run(options: &Ps, global: &Global, console: &Console) -> anyhow::R
         python: false,
         native: false,
     };
-    let report = look.report(global, console)?;
+    let report = look.report(global, console)?.report;
     let page = if options.json { json::render(&report)? } else { text::ps(&report, console.colored()) };
     console.print(&page)?;
     Ok(Outcome::Done)
