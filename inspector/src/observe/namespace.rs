@@ -15,9 +15,25 @@ pub(super) fn ns_tids(process: &Process) -> HashMap<u32, u32> {
         .flatten()
         .filter_map(|task| {
             let tid: u32 = task.file_name().to_str()?.parse().ok()?;
-            let status = fs::read_to_string(task.path().join("status")).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-            Some((tid, line.split_whitespace().last()?.parse().ok()?))
+            Some((tid, innermost(&fs::read(task.path().join("status")).ok()?)?))
         })
         .collect()
+}
+
+/// The last id of the line `NSpid`. The line `Name` before it need not be UTF-8: a name is cut after 15 bytes, in the
+/// middle of a character too.
+fn innermost(status: &[u8]) -> Option<u32> {
+    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    std::str::from_utf8(line).ok()?.split_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::innermost;
+
+    #[test]
+    fn a_name_cut_inside_a_character_costs_no_id() {
+        assert_eq!(innermost(b"Name:\tcaf\xc3\nTgid:\t71\nNSpid:\t72\t9\t2\nThreads:\t3\n"), Some(2));
+        assert_eq!(innermost(b"Name:\tNSpid:\n"), None);
+    }
 }

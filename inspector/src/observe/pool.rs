@@ -13,6 +13,8 @@ use crate::model::{Gap, GilSample};
 /// What one stage of one process may take: enough for a loaded host, and a thousand threads take longer than ten.
 const STAGE_BASE: Duration = Duration::from_secs(1);
 const STAGE_PER_THREAD: Duration = Duration::from_millis(2);
+/// The most that it may take: a target with thirty thousand threads and one page that never comes holds us no longer.
+const STAGE_MOST: Duration = Duration::from_secs(10);
 /// What is left for a process's later stages once one of them was late.
 const STAGE_AFTER_LATE: Duration = Duration::from_millis(300);
 /// What one reading of the GILs may take.
@@ -107,17 +109,17 @@ impl Slot {
     async fn read(&mut self, mut request: Request) -> Outcome {
         let pid = request.pid;
         let mut outcome = Outcome { pid, ..Outcome::default() };
-        let mut deadline = STAGE_BASE + STAGE_PER_THREAD * request.threads.len() as u32;
+        let threads = u32::try_from(request.threads.len()).unwrap_or(u32::MAX);
+        let mut deadline =
+            STAGE_BASE.saturating_add(STAGE_PER_THREAD.saturating_mul(threads)).min(STAGE_MOST);
         // Every turn takes at least one stage off the list.
-        while let Some(&stage) = request.stages.first() {
-            let error = match self.attempt(&mut request, deadline, &mut outcome).await {
-                Ok(()) => break,
-                Err(error) => error,
-            };
+        while !request.stages.is_empty() {
+            let Err(error) = self.attempt(&mut request, deadline, &mut outcome).await else { break };
+            // The stages before the one that failed were answered and are off the list.
+            let Some(&stage) = request.stages.first() else { break };
             let late = matches!(error, HelperError::Late(_));
             let left = self.end_helper().await;
             outcome.gaps.push(Gap::process("helper", pid, explain(stage, &error, left)));
-            // The stage that failed is the first one that is still on the list.
             request.stages.retain(|&other| other > stage);
             if late {
                 deadline = STAGE_AFTER_LATE;

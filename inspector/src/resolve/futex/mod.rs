@@ -148,8 +148,11 @@ impl<'a> Futex<'a> {
         (other.ns_pids.len() <= 1).then_some((other.pid, thread))
     }
 
+    /// A thread of another process is likely only: nothing tells that it maps the same memory, and a word in memory
+    /// that is not shared can name anybody.
     fn owner(&self, pid: u32, thread: &Thread, evidence: String) -> Owner {
-        Owner { pid, tid: Some(thread.tid), certainty: self.blocked.certainty(), evidence }
+        let certainty = likely_unless(pid == self.blocked.process.pid, self.blocked.certainty());
+        Owner { pid, tid: Some(thread.tid), certainty, evidence }
     }
 
     /// The address `back` bytes before the futex word: the beginning of the object.

@@ -65,6 +65,18 @@ fn held_by_holder(wait: &Wait, kind: WaitKind, flavour: &str) {
 }
 
 #[test]
+fn an_owner_in_another_process_is_likely_only() {
+    let mut capture = capture(&[2, 0, 200, 1, 128, 0], 0, 0, 2);
+    capture.processes[0].ns_pids.clear();
+    let thread = Thread { tid: 200, ns_tid: 200, stability: Stability::Stable, ..Thread::default() };
+    capture.processes.push(Process { pid: 200, threads: vec![thread], ..Process::default() });
+    let owners = resolve(&capture).remove(0).wait.owners;
+    assert_eq!(owners.len(), 1, "{owners:?}");
+    assert_eq!((owners[0].pid, owners[0].tid), (200, Some(200)));
+    assert_eq!(owners[0].certainty, Certainty::Likely);
+}
+
+#[test]
 fn mutexes_by_flavour() {
     for (kind, flavour) in [(0, "normal"), (1, "recursive"), (2, "errorcheck"), (3, "adaptive")] {
         for operation in [WAIT, WAIT_BITSET] {
