@@ -17,6 +17,7 @@ mod peers;
 mod pool;
 pub mod python;
 mod readings;
+mod root;
 mod session;
 pub mod sockets;
 pub mod tasks;

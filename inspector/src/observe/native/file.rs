@@ -7,10 +7,11 @@ use std::{
         fd::AsRawFd as _,
         unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::maps::Mapping;
+use crate::observe::root;
 
 /// The file that `mapping` of process `pid` maps.
 ///
@@ -22,18 +23,21 @@ use super::maps::Mapping;
 /// is opened again for reading. An open can block on a network file system; only the helper process makes one.
 pub(super) fn open(pid: u32, mapping: &Mapping) -> io::Result<File> {
     let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-    match open_regular(exact) {
+    match place(&exact).and_then(|place| open_regular(&place)) {
         Ok(file) => Ok(file),
         Err(error) => {
-            let file = open_regular(PathBuf::from(format!("/proc/{pid}/root{}", mapping.path)))?;
+            let file = open_regular(&root::look_up(pid, &mapping.path)?)?;
             if file.metadata()?.ino() == mapping.file.1 { Ok(file) } else { Err(error) }
         }
     }
 }
 
-/// Opens a regular file for reading, and nothing else.
-fn open_regular(path: PathBuf) -> io::Result<File> {
-    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
+fn place(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
+}
+
+/// Opens what `place` (`O_PATH`) is for reading, if it is a regular file.
+fn open_regular(place: &File) -> io::Result<File> {
     let kind = place.metadata()?.file_type();
     if !kind.is_file() {
         let what =
@@ -43,7 +47,7 @@ fn open_regular(path: PathBuf) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
-        .open(path_of(&place))
+        .open(path_of(place))
 }
 
 /// A path to an open file that no rename can divert.
@@ -71,11 +75,12 @@ mod tests {
 
     #[test]
     fn opens_no_device_and_no_pipe() {
-        assert!(open_regular("/dev/zero".into()).is_err());
+        let refused = |path: &Path| open_regular(&place(path).expect("a handle")).is_err();
+        assert!(refused(Path::new("/dev/zero")));
         let directory = tempfile::tempdir().expect("directory");
         let pipe = directory.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
         assert!(made.success());
-        assert!(open_regular(pipe).is_err());
+        assert!(refused(&pipe));
     }
 }

@@ -2,7 +2,7 @@
 //! table names it, or the section `.PyRuntime` holds nothing else (from 3.11 on, `Py_UNUSED`'s neighbour
 //! `GENERATE_DEBUG_SECTION` in Include/internal/pycore_runtime.h).
 
-use std::{fs::File, path::PathBuf};
+use std::{fs::File, io, os::unix::fs::MetadataExt as _};
 
 use object::{
     Endianness,
@@ -15,6 +15,7 @@ use object::{
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::maps::Region;
+use crate::observe::root;
 
 /// Largest file that is looked into, and largest table that is read from it.
 const MAX_FILE: u64 = 4 << 30;
@@ -31,10 +32,8 @@ pub(super) struct Definition {
 
 /// Opens the file that is mapped at `region` in process `pid`, without ever opening what is not a regular file.
 fn open(pid: u32, region: &Region) -> Option<File> {
-    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", region.start, region.end));
-    let named = PathBuf::from(format!("/proc/{pid}/root{}", region.path));
-    [mapped, named].into_iter().find_map(|path| {
-        let handle = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    [mapped(pid, region), root::look_up(pid, &region.path)].into_iter().find_map(|handle| {
+        let handle = handle.ok()?;
         let status = rustix::fs::fstat(&handle).ok()?;
         let size = u64::try_from(status.st_size).ok()?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || size > MAX_FILE {
@@ -44,6 +43,26 @@ fn open(pid: u32, region: &Region) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         rustix::fs::open(reopened, flags, Mode::empty()).ok().map(File::from)
     })
+}
+
+/// A handle of the very file that is mapped at `region`.
+fn mapped(pid: u32, region: &Region) -> io::Result<File> {
+    let path = format!("/proc/{pid}/map_files/{:x}-{:x}", region.start, region.end);
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(File::from)?)
+}
+
+/// Whether who opens `region`'s path below `/proc/PID/root` gets the file that is mapped there, and no link, device or
+/// pipe in its place.
+pub(super) fn is_at_its_path(pid: u32, region: &Region) -> bool {
+    let (Ok(mapped), Ok(named)) = (mapped(pid, region), root::look_up_plain(pid, &region.path)) else {
+        return false;
+    };
+    match (mapped.metadata(), named.metadata()) {
+        (Ok(mapped), Ok(named)) => {
+            named.is_file() && (mapped.dev(), mapped.ino()) == (named.dev(), named.ino())
+        }
+        _ => false,
+    }
 }
 
 /// Where the file mapped at `region` defines `name`, or has the section `section`.

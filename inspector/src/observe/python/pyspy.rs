@@ -3,7 +3,7 @@
 //! interpreter, and one thread that it cannot read costs it all of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -12,7 +12,7 @@ use py_spy::{
     config::{LineNo, LockingStrategy},
 };
 
-use super::PythonRead;
+use super::{PythonRead, elf_file, maps::Maps};
 use crate::{
     model::{Frame, FrameKind, PythonEngine, PythonFrame, PythonRuntime, PythonThread},
     observe::{frames::FrameTable, helper::protocol::ThreadRequest},
@@ -24,6 +24,7 @@ pub(super) fn read(
     threads: &[ThreadRequest],
     frames: &mut FrameTable,
 ) -> Result<PythonRead, String> {
+    refuse_foreign_files(pid)?;
     // Torn reads have made py-spy panic before; nothing of ours is touched in there.
     let read = catch_unwind(AssertUnwindSafe(|| snapshot(pid)));
     let (version, traces) = match read {
@@ -58,6 +59,21 @@ pub(super) fn read(
     }
     read.threads = matched.into_iter().collect();
     Ok(read)
+}
+
+/// py-spy opens each mapped libpython by its path below `/proc/PID/root` and follows what it finds there: a link that
+/// leads out of the target's root, a device, a pipe. So it is asked only where that path holds the mapped file itself.
+/// (The program it opens through `/proc/PID/exe`, which cannot mislead.)
+fn refuse_foreign_files(pid: u32) -> Result<(), String> {
+    let maps = Maps::read(pid).map_err(|error| format!("cannot read its memory map: {error}"))?;
+    let libraries = maps.regions().iter().filter(|region| region.path.contains("libpython"));
+    let mut checked = HashSet::new();
+    for region in libraries {
+        if checked.insert(&region.path) && !elf_file::is_at_its_path(pid, region) {
+            return Err(format!("not asked, since {} is no longer the file that is mapped", region.path));
+        }
+    }
+    Ok(())
 }
 
 struct Version {
