@@ -14,20 +14,17 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
         _ => Timeout::milliseconds(blocked, blocked.argument(3)),
     };
     let fd = blocked.fd(0);
-    let watched = match blocked.open(fd).map(|open| &open.kind) {
-        Some(FdKind::Epoll { targets }) => targets.as_slice(),
-        _ => &[],
+    let (watched, text) = match blocked.open(fd).map(|open| &open.kind) {
+        Some(FdKind::Epoll { targets }) => {
+            (targets.as_slice(), format!("epoll set {fd} of {} descriptors", targets.len()))
+        }
+        // The descriptors were not read, or it was opened since.
+        _ => (&[][..], format!("epoll set {fd}, which could not be read")),
     };
     let targets = watched
         .iter()
         .take(MAX_TARGETS)
         .map(|target| text::target(blocked.scene, blocked.process, target.fd, target.events))
         .collect();
-    timeout.of(Wait {
-        kind: WaitKind::Epoll,
-        text: format!("epoll set {fd} of {} descriptors", watched.len()),
-        fd: Some(fd),
-        targets,
-        ..Wait::default()
-    })
+    timeout.of(Wait { kind: WaitKind::Epoll, text, fd: Some(fd), targets, ..Wait::default() })
 }

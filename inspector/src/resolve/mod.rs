@@ -37,7 +37,7 @@ pub struct ResolvedThread {
     pub wait: Wait,
     /// Kernel, native and Python frames in one stack, innermost first.
     pub frames: Vec<Frame>,
-    /// Why the native part ends where it ends.
+    /// Why the stack ends where it ends.
     pub stack_end: StackEnd,
 }
 
@@ -53,9 +53,21 @@ pub fn resolve(capture: &Capture) -> Vec<ResolvedThread> {
             tid: thread.tid,
             wait: wait(&scene, process, thread),
             frames: stacks::merge(process, thread),
-            stack_end: thread.native.end.clone(),
+            stack_end: stack_end(thread),
         })
         .collect()
+}
+
+/// How the native walk ended; where nothing is wrong with that, what is wrong with the Python frames: a stack must not
+/// look whole when it is not.
+fn stack_end(thread: &Thread) -> StackEnd {
+    let partial = thread.python.as_ref().and_then(|python| python.partial.as_deref());
+    match (&thread.native.end, partial) {
+        (StackEnd::Complete | StackEnd::NotWalked, Some(why)) => {
+            StackEnd::Stopped(format!("Python frames are missing: {why}"))
+        }
+        (end, _) => end.clone(),
+    }
 }
 
 /// What one thread waits on: its scheduler state first (a stopped or running thread waits on nothing else), then the

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::resolve;
 use crate::model::{
     Bystander, Capture, Certainty, Fd, FdKind, Frame, FrameKind, Gil, GilSample, Host, Interpreter, Process,
-    PythonFrame, PythonRuntime, PythonThread, SavedMemory, Socket, Stability, Syscall, TaskState, Thread,
-    Wait, WaitKind, fd::EpollTarget,
+    PythonFrame, PythonRuntime, PythonThread, SavedMemory, Socket, Stability, StackEnd, Syscall, TaskState,
+    Thread, Wait, WaitKind, fd::EpollTarget,
 };
 
 const PID: u32 = 50;
@@ -178,4 +178,13 @@ proptest! {
         prop_assert!(!wait.text.is_empty());
         prop_assert!(wait.owners.len() <= 16 && wait.targets.len() <= 256 + 64);
     }
+}
+
+#[test]
+fn a_stack_without_all_its_python_frames_does_not_look_whole() {
+    let python = PythonThread { partial: Some("its frames form a circle".into()), ..PythonThread::default() };
+    let thread = Thread { python: Some(python), ..blocked(POLL, [0; 6]) };
+    let capture = capture(Process { threads: vec![thread], ..Process::default() });
+    let end = resolve(&capture).remove(0).stack_end;
+    assert_eq!(end, StackEnd::Stopped("Python frames are missing: its frames form a circle".into()));
 }

@@ -11,7 +11,12 @@ mod holders;
 mod link;
 mod mounts;
 
-use std::{fs, io, os::unix::fs::FileTypeExt, path::Path};
+use std::{
+    fs, io,
+    os::unix::fs::FileTypeExt,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 pub use self::holders::{Shared, children, holders};
 use self::{fdinfo::FdInfo, mounts::LocalMounts};
@@ -21,6 +26,8 @@ use crate::model::{Fd, FdKind, Gap};
 const MAX_FDS: usize = 65536;
 /// Most bytes read of one `fdinfo` file: some 600 epoll targets.
 const MAX_FDINFO: u64 = 64 * 1024;
+/// Longest time for one process: less than the helper's stage may take, so that what was read is not lost.
+const BUDGET: Duration = Duration::from_millis(700);
 /// Longest path or link text kept, bytes.
 const MAX_TEXT: usize = 4096;
 
@@ -64,7 +71,17 @@ pub fn read(pid: u32, wanted: Wanted<'_>) -> (Vec<Fd>, Vec<Gap>) {
     let mut mounts = LocalMounts::of(pid);
     let mut fds = Vec::with_capacity(numbers.len());
     let mut denied = 0_usize;
-    for fd in numbers {
+    let ended = Instant::now() + BUDGET;
+    let count = numbers.len();
+    for (index, fd) in numbers.into_iter().enumerate() {
+        if Instant::now() > ended {
+            gaps.push(Gap::process(
+                "fds",
+                pid,
+                format!("it has {count} descriptors; the first {index} were read in the time that there is"),
+            ));
+            break;
+        }
         match one(&root, fd, &mut mounts) {
             Ok(open) => fds.push(open),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied += 1,
