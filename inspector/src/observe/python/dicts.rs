@@ -13,6 +13,9 @@ use super::{
 const MAX_ENTRIES: u64 = 1 << 20;
 const MAX_INDEX: u64 = 16 << 20;
 
+/// Most entries of a dictionary that holds one object's attributes: a `Thread` has some fifteen.
+const MAX_ATTRIBUTES: u64 = 1024;
+
 /// Key strings that are read in one round while a name is looked for.
 const ROUND: usize = 1024;
 
@@ -64,11 +67,12 @@ fn shape(layout: KeysLayout, address: u64, head: &[u8]) -> Option<Shape> {
     sound.then(|| Shape { entries: address.wrapping_add(entries + index), count, with_hash })
 }
 
-/// The entries of the key tables at `addresses`; one that is not sound is left out.
+/// The entries of the key tables at `addresses`; one that is not sound, or has more than `most`, is left out.
 fn tables(
     reader: &Reader<'_>,
     layout: &ObjectLayout,
     addresses: impl IntoIterator<Item = u64>,
+    most: u64,
 ) -> HashMap<u64, Vec<Entry>> {
     let addresses = strings::distinct(addresses);
     let heads = reader.many(addresses.iter().map(|&address| (address, 40)));
@@ -76,6 +80,7 @@ fn tables(
         .into_iter()
         .zip(heads)
         .filter_map(|(address, head)| Some((address, shape(layout.keys, address, &head?)?)))
+        .filter(|(_, shape)| shape.count <= most)
         .collect();
     let size = |shape: &Shape| if shape.with_hash { 24 } else { 16 };
     let bytes = reader.many(
@@ -106,7 +111,7 @@ fn tables(
 pub(super) fn entries(reader: &Reader<'_>, layout: &ObjectLayout, address: u64) -> Option<Vec<Entry>> {
     let head = reader.one(address.wrapping_add(layout.dict_keys as u64), 16)?;
     let (keys, values) = (u64_at(&head, 0)?, u64_at(&head, 8)?);
-    let mut entries = tables(reader, layout, [keys]).remove(&keys)?;
+    let mut entries = tables(reader, layout, [keys], MAX_ENTRIES).remove(&keys)?;
     if values != 0 {
         let start = values.wrapping_add(values_head(layout));
         let values = reader.one(start, entries.len() * 8)?;
@@ -185,7 +190,7 @@ pub(super) fn attributes<const N: usize>(
 ) -> Vec<[Option<u64>; N]> {
     let places = places(reader, layout, objects);
     let places = through_dictionaries(reader, layout, places);
-    let tables = tables(reader, layout, places.iter().filter_map(|place| Some((*place)?.0)));
+    let tables = tables(reader, layout, places.iter().filter_map(|place| Some((*place)?.0)), MAX_ATTRIBUTES);
     let addresses: Vec<u64> = tables.keys().copied().collect();
     let slices: Vec<&[Entry]> = tables.values().map(Vec::as_slice).collect();
     let indices: HashMap<u64, [Option<usize>; N]> =
