@@ -131,9 +131,12 @@ fn blind_spots(scene: &Scene<'_>) -> Vec<Evidence> {
 }
 
 fn blind(scene: &Scene<'_>, process: &Process) -> Option<&'static str> {
-    let is_worker = process.worker.as_ref().is_some_and(|worker| worker.engine != "python");
-    if process.state == TaskState::Zombie {
-        return is_worker.then_some("it has ended, and its parent has not noticed (zombie)");
+    match process.state {
+        TaskState::Zombie if scene.of(process.pid).all(|actor| actor.thread.state == TaskState::Zombie) => {
+            return Some("it has ended, and its parent has not noticed (zombie)");
+        }
+        TaskState::Dead => return Some("it ended while it was observed"),
+        _ => {}
     }
     if scene.of(process.pid).next().is_none() {
         return Some("none of its threads could be read");

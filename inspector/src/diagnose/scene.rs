@@ -73,6 +73,15 @@ impl<'a> Scene<'a> {
         self.actors.get(&(pid, pid)).copied()
     }
 
+    /// Its main thread is in the loop that its kind of process serves from, or its kind has none that is known.
+    pub(super) fn is_started(&self, process: &Process) -> bool {
+        let Some(rule) = self.rule(process) else { return true };
+        let in_loop = |main: Actor<'a>| {
+            main.functions().any(|function| rule.ready.iter().any(|pattern| pattern.is_match(function)))
+        };
+        rule.ready.is_empty() || self.main(process.pid).is_some_and(in_loop)
+    }
+
     /// The rule that recognised a process.
     pub(super) fn rule(&self, process: &Process) -> Option<&'a ProcessRule> {
         self.knowledge.rule_of(process.worker.as_ref()?)

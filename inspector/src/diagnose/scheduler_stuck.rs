@@ -46,8 +46,13 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
             | WaitKind::Join
     ) || waits_for_native_work(actor)
         || owner_runs(scene, actor);
-    let weight =
-        if explained_by_work { weights::SCHEDULER_WAITS_FOR_WORK } else { weights::SCHEDULER_BLOCKED };
+    // A title proves nothing: the process may be starting up, or be another program that bears the name.
+    let started = scene.is_started(actor.process);
+    let weight = match (started, explained_by_work) {
+        (false, _) => weights::SCHEDULER_OUTSIDE_ITS_LOOP,
+        (true, true) => weights::SCHEDULER_WAITS_FOR_WORK,
+        (true, false) => weights::SCHEDULER_BLOCKED,
+    };
     case.support(weight, "waits", format!("{} is {}", words::thread(actor), words::detail(actor)));
     if actor.thread.activity.unchanged {
         let sweeps = actor.thread.activity.sweeps;
@@ -58,7 +63,13 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
         );
     }
     let age = weights::for_long(actor.blocked_ns());
-    if age > 0.0 {
+    if !started {
+        case.contradict(
+            0.0,
+            "threads",
+            "it is not in its event loop: starting up, or a program that only bears the name",
+        );
+    } else if age > 0.0 {
         case.support(age, "waits", "a healthy scheduler's waits last milliseconds");
     }
     if explained_by_work {

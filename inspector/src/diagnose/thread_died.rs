@@ -84,14 +84,14 @@ pub(super) fn weigh(scene: &Scene<'_>, missing: &[Missing<'_>]) -> Weighed {
 
 /// Whether the threads of a process can be counted; else why not.
 fn judged(scene: &Scene<'_>, process: &Process) -> Result<(), String> {
-    let rule = scene.rule(process).ok_or("no engine that is known")?;
+    scene.rule(process).ok_or("no engine that is known")?;
     if process.python.is_none() {
         return Err("its Python threads could not be read".into());
     }
-    let Some(main) = scene.main(process.pid) else { return Err("its main thread was not seen".into()) };
-    let started = rule.ready.is_empty()
-        || main.functions().any(|function| rule.ready.iter().any(|pattern| pattern.is_match(function)));
-    if !started {
+    if scene.main(process.pid).is_none() {
+        return Err("its main thread was not seen".into());
+    }
+    if !scene.is_started(process) {
         return Err(
             "its main thread is not in its event loop (yet): threads may not have been started".into()
         );

@@ -77,6 +77,8 @@ pub(super) const NUMBER_GAP: f64 = 0.02;
 
 /// A scheduler stands in a lock that nobody known will release, in blocking I/O or in a long sleep.
 pub(super) const SCHEDULER_BLOCKED: f64 = 0.6;
+/// A process that is titled a scheduler stands outside its event loop: too much to pass over, too little for a verdict.
+pub(super) const SCHEDULER_OUTSIDE_ITS_LOOP: f64 = 0.42;
 /// A scheduler stands in a wait that a long computation can explain (an undecoded futex, a device).
 pub(super) const SCHEDULER_WAITS_FOR_WORK: f64 = 0.3;
 /// For longer than [`LONG_NS`].

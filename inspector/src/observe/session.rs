@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     discover::{Discovery, listening},
-    model::{Capture, Gap, GilSample, MmapLock, Process, Stability, Tier, Window, capture::CAPTURE_VERSION},
+    model::{
+        Capture, Gap, GilSample, MmapLock, Process, Stability, TaskState, Tier, Window,
+        capture::CAPTURE_VERSION,
+    },
 };
 
 /// How often threads that moved while they were read are read again.
@@ -268,13 +271,17 @@ impl Session<'_> {
         let kernel = (self.plan.kernel && self.tier == Tier::Ebpf).then(KernelSymbols::new);
         for process in processes {
             let reading = self.readings.remove(&process.pid).unwrap_or_default();
-            if !self.watch.alive(process.pid) {
+            let ended = !self.watch.alive(process.pid);
+            if ended {
                 let reason = "it ended while it was observed; what was read of it before is shown";
                 self.gaps.push(Gap::process("tasks", process.pid, reason));
             }
             let gaps =
                 assemble::fill(process, reading, &self.watch, &self.sights, kernel.as_ref(), self.tier);
             self.gaps.extend(gaps);
+            if ended {
+                process.state = TaskState::Dead;
+            }
             let ns_tids = self.ns_tids.get(&process.pid);
             for thread in &mut process.threads {
                 let inner = ns_tids.and_then(|tids| tids.get(&thread.tid));

@@ -63,7 +63,7 @@ fn what_could_not_be_read_is_unknown_and_says_so() {
     pair.capture.tier = Tier::Proc;
     assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
     let mut pair = Builder::pair();
-    pair.process(DECODE).state = TaskState::Zombie;
+    pair.stop(DECODE, TaskState::Zombie);
     assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
     // A gap elsewhere takes confidence, not the verdict.
     let mut pair = Builder::pair();
@@ -453,6 +453,30 @@ fn a_scheduler_that_sleeps_or_wants_a_lock_or_reads_a_pipe() {
     pair.wait(PREFILL).has_deadline = true;
     pair.wait(PREFILL).remaining_ns = Some(SECOND / 2);
     assert_healthy(&pair);
+}
+
+#[test]
+fn a_title_alone_makes_no_wedge() {
+    let mut pair = Builder::pair();
+    pair.block(PREFILL, PREFILL, WaitKind::SocketRecv, &["recv", "<module>"]);
+    for seconds in [3, 3000] {
+        pair.thread(PREFILL, PREFILL).off_cpu_ns = Some(seconds * SECOND);
+        let diagnosis = pair.diagnose();
+        assert_verdict(&diagnosis, Status::Unknown, Family::Unknown);
+        assert!(diagnosis.verdict.summary.contains("prefill scheduler"), "{}", diagnosis.verdict.summary);
+    }
+}
+
+#[test]
+fn a_process_that_ended_is_not_healthy() {
+    for state in [TaskState::Zombie, TaskState::Dead] {
+        let mut pair = Builder::pair();
+        pair.process(PREFILL).state = state;
+        for thread in &mut pair.process(PREFILL).threads {
+            thread.state = state;
+        }
+        assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    }
 }
 
 #[test]
