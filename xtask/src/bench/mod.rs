@@ -67,6 +67,7 @@ fn dump_times(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec
     }
     let reference = times.iter().find(|(name, _)| *name == "py-spy dump --native").context("py-spy ran")?.1;
     for (name, seconds) in times {
+        say(&format!("{name}: {seconds:.3} s, {:.3} of py-spy dump --native", seconds / reference));
         rows.push(Row::new("dump of the target, wall", name, seconds, "s", Some(seconds / reference)));
     }
     Ok(())
@@ -89,7 +90,8 @@ fn sweep(target: &Target, rows: &mut Vec<Row>) -> Result<()> {
 
 /// System calls that read the target's memory, per thread.
 fn memory_reads(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
-    for tool in tools.iter().filter(|tool| tool.dumps) {
+    // pystack makes so many that it takes many minutes under strace.
+    for tool in tools.iter().filter(|tool| tool.dumps && !tool.name.starts_with("pystack")) {
         say(&format!("counting memory reads of {}", tool.name));
         let reads = tool.memory_reads(target.pid())?;
         rows.push(Row::new(
