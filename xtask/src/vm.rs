@@ -95,7 +95,8 @@ fn initramfs(folder: &Path) -> Result<PathBuf> {
         install(program, &tree.join("usr/bin").join(name))?;
         libraries(program, &tree)?;
     }
-    run(Command::new("cp").args(["-a", "--parents", "/usr/lib/python3.11"]).arg(&tree))?;
+    fs::create_dir_all(tree.join("usr/lib"))?;
+    run(Command::new("cp").args(["-a", "/usr/lib/python3.11"]).arg(tree.join("usr/lib")))?;
     let pack = "find . | cpio --quiet -o -H newc | gzip -1";
     let output = fs::File::create(&archive)?;
     run(Command::new("sh").args(["-c", pack]).current_dir(&tree).stdout(output))?;
