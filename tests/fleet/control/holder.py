@@ -164,6 +164,9 @@ class Holder:
             wait_gone(pid)
 
     def close(self):
+        # A second signal must not keep this from ending what was started.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         freezer.thaw(self.id)
         for process in list(self.processes.values()) + self.pending:
             if process.poll() is None:
