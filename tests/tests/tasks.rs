@@ -5,7 +5,6 @@ use std::{
     fs,
     os::{fd::AsFd, unix::fs::FileExt},
     path::{Path, PathBuf},
-    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -313,47 +312,5 @@ fn user_memory_comes_with_its_thread() -> Result<()> {
     ensure!(futexes == 40, "two in five wait on a futex: {futexes}");
     opened.source.revoke(std::process::id());
     ensure!(memory_walk::read(link.as_fd())?.is_empty(), "the grant was taken back");
-    Ok(())
-}
-
-/// `cargo test --release -p inspector-tests --test tasks -- --ignored --nocapture sweep_cost`
-#[test]
-#[ignore = "a measurement, not a test"]
-#[allow(clippy::print_stdout, reason = "its result is what it prints")]
-fn sweep_cost() -> Result<()> {
-    let (target, tids) = many(1000)?;
-    let pid = target.pid();
-    let start = Instant::now();
-    let mut ebpf = reach(Tier::Ebpf, &[pid])?;
-    println!("open: {:?}", start.elapsed());
-    let mut nobody = reach(Tier::Ebpf, &[])?;
-    let mut memory = reach(Tier::Memory, &[pid])?;
-    let mut times: [Vec<_>; 4] = Default::default();
-    for _ in 0..30 {
-        let start = Instant::now();
-        ensure!(ebpf.source.sweep()?.tasks.len() == tids.len());
-        times[0].push(start.elapsed());
-        let start = Instant::now();
-        ensure!(memory.source.sweep()?.tasks.len() == tids.len());
-        times[1].push(start.elapsed());
-        let start = Instant::now();
-        for tid in &tids {
-            for file in ["syscall", "stack", "stat"] {
-                fs::read(format!("/proc/{pid}/task/{tid}/{file}"))?;
-            }
-        }
-        times[2].push(start.elapsed());
-        let start = Instant::now();
-        ensure!(nobody.source.sweep()?.tasks.is_empty());
-        times[3].push(start.elapsed());
-    }
-    for (what, times) in
-        ["eBPF sweep", "/proc sweep", "plain reads of syscall, stack, stat", "eBPF sweep for nobody"]
-            .iter()
-            .zip(&mut times)
-    {
-        times.sort_unstable();
-        println!("{what}: median {:?}, best {:?}", times[times.len() / 2], times[0]);
-    }
     Ok(())
 }
