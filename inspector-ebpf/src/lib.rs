@@ -6,12 +6,14 @@
 
 mod memory;
 mod offsets;
+mod symbol;
 mod task;
 
 pub use memory::{
     AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, MemoryView, Reader, STABLE, STACK, decode_memory,
 };
 pub use offsets::{MISSING, Offsets};
+pub use symbol::{SYMBOLS, Symbol};
 pub use task::{
     DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION,
     TaskHead, TaskRecord, TaskView, decode,

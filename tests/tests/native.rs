@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use inspector::model::{Frame, StackEnd};
 use inspector::observe::frames::FrameTable;
 use inspector::observe::helper::protocol::ThreadRequest;
 use inspector::observe::memory::{ProcessReader, TargetMemory as _};
-use inspector::observe::native::{WalkOptions, walk};
+use inspector::observe::native::{WalkOptions, Walker};
 use inspector_tests::gdb::{self, GdbThread};
 use inspector_tests::{Fixture, compile, eventually, paths, python};
 use rustix::process::Signal;
@@ -65,9 +66,11 @@ impl Walked {
             ..ThreadRequest::default()
         };
         let requests: Vec<ThreadRequest> = seen.iter().map(request).collect();
-        let memory = ProcessReader::new(pid);
+        let memory = Rc::new(ProcessReader::new(pid));
         let mut table = FrameTable::default();
-        let read = walk(&memory, pid, &requests, options, &mut table);
+        let mut walker = Walker::new(Rc::<ProcessReader>::clone(&memory), pid, options).expect("its maps");
+        assert!(walker.knows(&requests), "every thread is where something is mapped");
+        let read = walker.walk(&requests, &mut table);
         assert_eq!(read.gaps, [], "nothing is missing");
         let table = table.into_frames();
         let frames = |indices: &[u32]| indices.iter().map(|&index| table[index as usize].clone()).collect();

@@ -56,7 +56,7 @@ impl Seen {
 
     fn through(memory: &dyn TargetMemory, pid: u32) -> Result<Self> {
         let mut frames = FrameTable::default();
-        let read = python::read(memory, pid, &requests(pid)?, &mut frames)?;
+        let read = python::read(memory, pid, &requests(pid)?, false, &mut frames)?;
         Ok(Self { read, frames, calls: memory.calls() })
     }
 
@@ -372,7 +372,7 @@ fn a_process_that_is_gone_is_an_error() -> Result<()> {
     let mut fixture = Fixture::spawn(Command::new("true"))?;
     fixture.kill();
     let memory = ProcessReader::new(fixture.pid());
-    let read = python::read(&memory, fixture.pid(), &[], &mut FrameTable::default());
+    let read = python::read(&memory, fixture.pid(), &[], false, &mut FrameTable::default());
     assert!(matches!(read, Err(python::PythonError::Unreadable { .. })), "{read:?}");
     Ok(())
 }
@@ -388,7 +388,7 @@ fn memory_that_changes_under_the_reader_never_makes_it_panic() -> Result<()> {
             memory.change = Some(6 + (round % 15) as u32);
             memory.state.set(round + 1);
             let threads = requests(fixture.pid())?;
-            match python::read(&memory, fixture.pid(), &threads, &mut FrameTable::default()) {
+            match python::read(&memory, fixture.pid(), &threads, false, &mut FrameTable::default()) {
                 Ok(_)
                 | Err(python::PythonError::NotRecognised { .. } | python::PythonError::NotPython(_)) => {}
                 Err(error) => bail!("{error}"),

@@ -2,4 +2,5 @@
 
 mod kernel;
 mod memory;
+mod names;
 mod tasks;

@@ -1,5 +1,7 @@
 //! A report to stdout and to the files that were asked for.
 
+use std::mem::ManuallyDrop;
+
 use super::{Outcome, console::Console, look::Seen, output_file};
 use crate::{
     cli::{Format, Output},
@@ -17,11 +19,14 @@ pub(super) fn check(output: &Output) -> anyhow::Result<()> {
 
 /// Prints the report and writes the files. A file that cannot be written costs neither the print nor another file.
 pub(super) fn emit(
-    Seen { capture, report }: &Seen,
+    seen: Seen,
     output: &Output,
     text: TextFormat,
     console: &Console,
 ) -> anyhow::Result<Outcome> {
+    // Of a thousand threads it is hundreds of thousands of strings. The process ends, which frees them at once.
+    let seen = ManuallyDrop::new(seen);
+    let Seen { capture, report } = &*seen;
     let render = |format, colored| match format {
         Format::Text => Ok(text(report, colored)),
         Format::Json => report::json::render(report),

@@ -12,7 +12,7 @@ use crate::{
     discover::{self, Scope},
     knowledge::Knowledge,
     model::{Capture, Report, Tier},
-    observe::{self, Plan},
+    observe::{self, Plan, Prepared},
 };
 
 /// What to look at, and how deep.
@@ -53,21 +53,20 @@ impl<'a> Look<'a> {
 
     /// Looks, and says what was seen and what it means.
     pub(super) fn diagnosed(&self, global: &Global, console: &Console) -> anyhow::Result<Seen> {
+        let prepared = Prepared::start(self.tier);
         let knowledge = knowledge(global)?;
         console.progress("looking for workers");
         let scope = Scope { pids: self.targets.pids.clone(), all_python: self.targets.all };
         let discovery = discover::discover(&knowledge, &scope)?;
         let plan = Plan {
             duration: self.duration,
-            tier: self.tier,
             python: self.python,
             native: self.native,
-            kernel: true,
             // The link names the running program even after its file was replaced by an upgrade.
             helper: PathBuf::from("/proc/self/exe"),
             progress: &|what| console.progress(what),
         };
-        let capture = observe::observe(&plan, discovery).context("cannot observe")?;
+        let capture = observe::observe(&plan, prepared, discovery).context("cannot observe")?;
         console.progress("analysing");
         let report = analyse(&capture, &knowledge, &[]);
         Ok(Seen { capture, report })

@@ -1,8 +1,10 @@
 //! Regular expressions of knowledge files, compiled under a size limit.
+//!
+//! Classes (`\S`, `\d`, `\b`) are ASCII's: Unicode's make far larger automata, and every start would pay for them.
 
 use std::fmt;
 
-use regex::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Deserializer, de};
 
 /// Most bytes that one compiled expression may take: knowledge files come from users, and a repeated repetition
@@ -19,18 +21,20 @@ pub struct Pattern(Regex);
 impl Pattern {
     /// Compiles `text`.
     pub fn new(text: &str) -> Result<Self, regex::Error> {
-        Ok(Self(RegexBuilder::new(text).size_limit(SIZE_LIMIT).dfa_size_limit(SIZE_LIMIT).build()?))
+        let mut builder = RegexBuilder::new(text);
+        Ok(Self(builder.unicode(false).size_limit(SIZE_LIMIT).dfa_size_limit(SIZE_LIMIT).build()?))
     }
 
     /// Whether it matches somewhere in `text`.
     pub fn is_match(&self, text: &str) -> bool {
-        self.0.is_match(bounded(text))
+        self.0.is_match(bounded(text).as_bytes())
     }
 
     /// The first group of the first match, where there is one and it is not empty.
     pub fn capture<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let found = self.0.captures(bounded(text))?.get(1)?.as_str();
-        (!found.is_empty()).then_some(found)
+        let found = self.0.captures(bounded(text).as_bytes())?.get(1)?;
+        // `None` too where an expression of single bytes cuts a character.
+        text.get(found.range()).filter(|found| !found.is_empty())
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     frames::FrameTable,
-    native::kernel::KernelSymbols,
     readings::{Reading, ThreadReading},
     tasks::Task,
     watch::{Key, Watch, Watched},
@@ -26,11 +25,10 @@ pub(super) fn fill(
     mut reading: Reading,
     watch: &Watch,
     sights: &BTreeMap<Key, Sight>,
-    kernel: Option<&KernelSymbols>,
+    kernel_names: &HashMap<u64, String>,
     tier: Tier,
 ) -> Vec<Gap> {
     let watched = watch.threads_of(process.pid);
-    let kernel_frames = KernelFrames::new(kernel, sights, process.pid);
     process.mmap_lock = watch.mmap_lock(process.pid);
     process.frozen = watched.first().and_then(|watched| watched.last.frozen).or(process.frozen);
     process.threads = watched
@@ -38,7 +36,7 @@ pub(super) fn fill(
         .map(|watched| {
             let read = reading.threads.remove(&watched.last.tid).unwrap_or_default();
             let sight = sights.get(&(process.pid, watched.last.tid));
-            thread(watched, sight, read, tier, &kernel_frames, &mut reading.frames)
+            thread(watched, sight, read, tier, kernel_names, &mut reading.frames)
         })
         .collect();
     if let Some(leader) = process.threads.iter().find(|thread| thread.tid == process.pid) {
@@ -55,7 +53,7 @@ fn thread(
     sight: Option<&Sight>,
     read: ThreadReading,
     tier: Tier,
-    kernel: &KernelFrames,
+    kernel_names: &HashMap<u64, String>,
     frames: &mut FrameTable,
 ) -> Thread {
     // A thread that no read was made of (it is new) is shown as it was last seen.
@@ -80,41 +78,27 @@ fn thread(
         off_cpu_ns: if still { watched.last.off_cpu_ns } else { task.off_cpu_ns },
         stability,
         activity: watched.activity(),
-        kernel: kernel.of(task, frames),
+        kernel: kernel_frames(task, kernel_names, frames),
         native: read.native,
         python: read.python,
         memory: read.memory,
     }
 }
 
-/// Kernel addresses of one process's threads, symbolized in one go.
-struct KernelFrames {
-    by_address: HashMap<u64, Frame>,
-}
-
-impl KernelFrames {
-    fn new(symbols: Option<&KernelSymbols>, sights: &BTreeMap<Key, Sight>, pid: u32) -> Self {
-        let Some(symbols) = symbols else { return Self { by_address: HashMap::new() } };
-        let mut addresses: Vec<u64> = sights
-            .range((pid, 0)..=(pid, u32::MAX))
-            .flat_map(|(_, sight)| sight.task.kernel_stack.clone())
-            .collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let by_address = addresses.iter().copied().zip(symbols.frames(&addresses)).collect();
-        Self { by_address }
-    }
-
-    fn of(&self, task: &Task, frames: &mut FrameTable) -> Vec<u32> {
-        let named = task.kernel_names.iter().map(|name| Frame {
-            kind: FrameKind::Kernel,
-            function: name.clone(),
-            file: None,
-            line: None,
-            module: None,
-            address: None,
-        });
-        let by_address = task.kernel_stack.iter().filter_map(|address| self.by_address.get(address).cloned());
-        by_address.chain(named).filter_map(|frame| frames.intern(frame)).collect()
-    }
+/// A thread's kernel stack: `0x…` where no name is known.
+fn kernel_frames(task: &Task, names: &HashMap<u64, String>, frames: &mut FrameTable) -> Vec<u32> {
+    let frame = |function: String, address: Option<u64>| Frame {
+        kind: FrameKind::Kernel,
+        function,
+        file: None,
+        line: None,
+        module: None,
+        address,
+    };
+    let by_address = task.kernel_stack.iter().map(|&address| {
+        let name = names.get(&address).cloned().unwrap_or_else(|| format!("{address:#x}"));
+        frame(name, Some(address))
+    });
+    let named = task.kernel_names.iter().map(|name| frame(name.clone(), None));
+    by_address.chain(named).filter_map(|frame| frames.intern(frame)).collect()
 }

@@ -36,26 +36,34 @@ use crate::{
 pub struct Plan<'a> {
     /// For how long to watch after the stacks were read; zero: one look.
     pub duration: Duration,
-    /// Highest tier to use; `None`: the highest that works.
-    pub tier: Option<Tier>,
     /// Read Python stacks.
     pub python: bool,
     /// Walk native stacks.
     pub native: bool,
-    /// Read kernel stacks.
-    pub kernel: bool,
     /// The `inspector` binary that helper processes are started from.
     pub helper: PathBuf,
     /// Told what is being done, in a few words.
     pub progress: &'a dyn Fn(&str),
 }
 
+/// What an observation needs whoever is observed, made ready beside the search for them.
+pub struct Prepared {
+    tasks: tasks::Opening,
+}
+
+impl Prepared {
+    /// Starts. `tier`: the highest to use; `None`: the highest that works.
+    pub fn start(tier: Option<Tier>) -> Self {
+        Self { tasks: tasks::Opening::start(tier.unwrap_or(Tier::Ebpf)) }
+    }
+}
+
 /// Observes the processes that were discovered.
 ///
 /// Never fails: what could not be seen is in the capture's gaps.
-pub fn observe(plan: &Plan<'_>, discovery: Discovery) -> std::io::Result<Capture> {
+pub fn observe(plan: &Plan<'_>, prepared: Prepared, discovery: Discovery) -> std::io::Result<Capture> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let capture = runtime.block_on(session::run(plan, discovery));
+    let capture = runtime.block_on(session::run(plan, prepared, discovery));
     // A collector that is stuck is left to itself.
     runtime.shutdown_background();
     Ok(capture)

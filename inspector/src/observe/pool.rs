@@ -46,12 +46,26 @@ impl Pool {
         Self { slots: (0..size.max(1)).map(|_| slot()).collect(), left: Vec::new() }
     }
 
-    /// Reads every request. The same process always goes to the same helper, which remembers its runtime.
+    /// Starts the helpers beside what the caller does next. One that cannot be started says so when it is asked.
+    pub(super) fn start(&mut self) {
+        for slot in &mut self.slots {
+            slot.helper = Helper::start(&slot.executable).ok();
+        }
+    }
+
+    /// Reads every request. The same process always goes to the same helper, which remembers its runtime; its native
+    /// stacks to the next one, beside its Python stacks.
     pub(super) async fn read(&mut self, requests: Vec<Request>) -> Vec<Outcome> {
         let size = self.slots.len();
         for request in requests {
-            if let Some(slot) = self.slots.get_mut(request.pid as usize % size) {
-                slot.queue.push(request);
+            let (native, others) = request.stages.iter().partition(|&&stage| stage == Stage::Native);
+            let pid = request.pid as usize;
+            for (place, stages) in [(pid, others), (pid.wrapping_add(1), native)] {
+                if let Some(slot) = self.slots.get_mut(place % size)
+                    && !Vec::is_empty(&stages)
+                {
+                    slot.queue.push(Request { stages, ..request.clone() });
+                }
             }
         }
         let mut tasks = JoinSet::new();

@@ -18,8 +18,6 @@ pub(super) struct Reading {
     pub(super) frames: FrameTable,
     /// What could not be read.
     pub(super) gaps: Vec<Gap>,
-    /// Memory-read system calls made.
-    pub(super) memory_reads: u64,
 }
 
 /// One thread as the helpers read it.
@@ -37,7 +35,6 @@ impl Reading {
             self.gaps.extend(outcome.gaps);
         }
         for (stage, reply) in outcome.stages {
-            self.memory_reads += reply.memory_reads;
             let renumber = self.renumber(reply.frames);
             if first {
                 self.gaps.extend(reply.gaps);
@@ -55,8 +52,14 @@ impl Reading {
                     Stage::Descriptors => {}
                     Stage::Arguments => known.memory = thread.memory,
                     Stage::Python => {
+                        let named = known.python.take();
                         known.python = thread.python.map(|mut python| {
                             renumber_python(&mut python, &renumber);
+                            // Only the first round reads names.
+                            if let Some(named) = named {
+                                python.name = python.name.or(named.name);
+                                python.daemon = python.daemon.or(named.daemon);
+                            }
                             python
                         });
                     }
@@ -73,6 +76,11 @@ impl Reading {
                 }
             }
         }
+    }
+
+    /// Whether the thread had a Python stack.
+    pub(super) fn runs_python(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.python.is_some())
     }
 
     /// Interns a reply's frames: from its indices to the process's.

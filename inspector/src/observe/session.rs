@@ -8,12 +8,11 @@ use std::{
 use tokio::time::sleep;
 
 use super::{
-    Plan, assemble,
+    Plan, Prepared, assemble,
     assemble::Sight,
     helper::protocol::{Request, Stage, ThreadRequest},
     host::{host, unix_ns},
     namespace::ns_tids,
-    native::kernel::KernelSymbols,
     peers,
     pool::Pool,
     readings::Reading,
@@ -39,20 +38,19 @@ const SWEEPS: u32 = 10;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs one observation.
-pub(super) async fn run(plan: &Plan<'_>, discovery: Discovery) -> Capture {
+pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discovery) -> Capture {
     let Discovery { processes, gaps } = discovery;
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
-    let tasks::Opened { source, tier, gaps: opened_gaps } =
-        tasks::open(&pids, plan.tier.unwrap_or(Tier::Ebpf));
+    let slots = std::thread::available_parallelism().map_or(2, usize::from).min(4);
+    let mut pool = Pool::new(plan.helper.clone(), slots);
+    pool.start();
+    let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
     let session = Session {
         plan,
         source,
         tier,
-        pool: Pool::new(
-            plan.helper.clone(),
-            std::thread::available_parallelism().map_or(2, usize::from).min(4),
-        ),
+        pool,
         watch: Watch::default(),
         sights: BTreeMap::new(),
         readings: HashMap::new(),
@@ -201,11 +199,17 @@ impl Session<'_> {
                 by_pid.entry(task.pid).or_default().push(self.thread_request(task));
             }
         }
-        let request = |(pid, threads)| {
+        let request = |(pid, threads): (u32, Vec<ThreadRequest>)| {
             // Descriptors are not in memory: they are read all the same.
             let readable = |stage: &Stage| *stage == Stage::Descriptors || !unreadable.contains(&pid);
+            // Few of the threads that move run Python: native helpers of an engine do not, and spin.
+            let runs_python = |thread: &ThreadRequest| {
+                self.readings.get(&pid).is_some_and(|reading| reading.runs_python(thread.tid))
+            };
+            let python = only.is_none() || threads.iter().any(runs_python);
+            let readable = |stage: &Stage| readable(stage) && (*stage != Stage::Python || python);
             let stages: Vec<Stage> = stages.iter().copied().filter(readable).collect();
-            Request { pid, threads, stages, memory_only: false }
+            Request { pid, threads, stages, again: only.is_some() }
         };
         by_pid.into_iter().map(request).filter(|request| !request.stages.is_empty()).collect()
     }
@@ -268,7 +272,7 @@ impl Session<'_> {
     }
 
     fn finish(&mut self, processes: &mut [Process]) {
-        let kernel = (self.plan.kernel && self.tier == Tier::Ebpf).then(KernelSymbols::new);
+        let kernel_names = self.kernel_names();
         for process in processes {
             let reading = self.readings.remove(&process.pid).unwrap_or_default();
             let ended = !self.watch.alive(process.pid);
@@ -276,8 +280,7 @@ impl Session<'_> {
                 let reason = "it ended while it was observed; what was read of it before is shown";
                 self.gaps.push(Gap::process("tasks", process.pid, reason));
             }
-            let gaps =
-                assemble::fill(process, reading, &self.watch, &self.sights, kernel.as_ref(), self.tier);
+            let gaps = assemble::fill(process, reading, &self.watch, &self.sights, &kernel_names, self.tier);
             self.gaps.extend(gaps);
             if ended {
                 process.state = TaskState::Dead;
@@ -288,7 +291,22 @@ impl Session<'_> {
                 thread.ns_tid = inner.copied().unwrap_or(thread.tid);
             }
         }
-        self.gaps.extend(kernel.as_ref().and_then(KernelSymbols::gap));
+    }
+
+    /// The names of the functions on the threads' kernel stacks, by return address.
+    fn kernel_names(&mut self) -> HashMap<u64, String> {
+        let stacks = self.sights.values().map(|sight| &sight.task.kernel_stack);
+        let mut frames: Vec<u64> = stacks.flatten().copied().collect();
+        frames.sort_unstable();
+        frames.dedup();
+        // A call may be the last instruction of its function: its return address belongs to the next one.
+        let addresses: Vec<u64> = frames.iter().map(|frame| frame.wrapping_sub(1)).collect();
+        let mut names = self.source.kernel_names(&addresses).unwrap_or_else(|error| {
+            self.gaps.push(Gap::host("tasks", format!("{error}: kernel frames are shown as addresses")));
+            HashMap::new()
+        });
+        let named = frames.iter().zip(&addresses);
+        named.filter_map(|(&frame, address)| Some((frame, names.remove(address)?))).collect()
     }
 
     fn thread_request(&self, task: &Task) -> ThreadRequest {

@@ -4,7 +4,8 @@ use std::{borrow::Cow, fmt::Write as _};
 
 /// The text with everything that could move the cursor, start a line or reorder the line written as an escape.
 pub fn line(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
+    // Nearly every name is printable ASCII, and a dump has tens of thousands.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);

@@ -63,8 +63,9 @@ pub struct Request {
     pub threads: Vec<ThreadRequest>,
     /// What to read, in order.
     pub stages: Vec<Stage>,
-    /// The process's files must not be opened (a file system that hangs): symbols by what memory gives alone.
-    pub memory_only: bool,
+    /// The process was read a moment ago: what was found of it then (its images, which of its threads run Python) holds,
+    /// and only `threads` are of interest.
+    pub again: bool,
 }
 
 /// One thread to read.
@@ -95,8 +96,6 @@ pub struct Reply {
     pub frames: Vec<Frame>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
-    /// Memory-read system calls made.
-    pub memory_reads: u64,
 }
 
 /// What was read of one thread.

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io::{self, BufReader},
     process::ExitCode,
+    rc::Rc,
 };
 
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
@@ -15,7 +16,8 @@ use crate::{
         arguments, fds,
         frames::FrameTable,
         memory::{Piece, ProcessReader, TargetMemory},
-        native, python,
+        native::{WalkOptions, Walker},
+        python,
     },
 };
 
@@ -27,6 +29,9 @@ const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 
 /// Most private memory of a helper, bytes. inspector's own readers stay far below it.
 const MAX_MEMORY: u64 = 4 << 30;
+
+/// Most bytes of unwind tables kept for a second reading, of all processes together.
+const MAX_KEPT: u64 = 512 << 20;
 
 /// Serves until stdin ends.
 pub fn main() -> ExitCode {
@@ -45,10 +50,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What is remembered of a process between its reading and the samples of its GILs.
+/// What is remembered of a process between its readings, and until the samples of its GILs.
+#[derive(Default)]
 struct Known {
-    memory: ProcessReader,
-    runtime: PythonRuntime,
+    python: Option<(Rc<ProcessReader>, PythonRuntime)>,
+    native: Option<Walker>,
 }
 
 fn serve() -> io::Result<()> {
@@ -59,22 +65,14 @@ fn serve() -> io::Result<()> {
         match ask {
             Ask::Read(request) => {
                 for &stage in &request.stages {
-                    let memory = ProcessReader::new(request.pid);
-                    let mut reply = run(stage, &memory, &request);
-                    reply.memory_reads = memory.calls();
-                    if let Some(runtime) = &reply.python {
-                        // Later rounds read some threads only: the first one knows whose thread states are whose.
-                        known
-                            .entry(request.pid)
-                            .or_insert_with(|| Known { memory, runtime: runtime.clone() });
-                    }
+                    let reply = run(stage, &request, &mut known);
                     protocol::write(&mut output, &Answer::Stage(stage, Box::new(reply)))?;
                 }
             }
             Ask::Gils(pid) => {
-                let samples = known
-                    .get(&pid)
-                    .map_or_else(Vec::new, |known| python::sample_gils(&known.memory, &known.runtime));
+                let python = known.get(&pid).and_then(|known| known.python.as_ref());
+                let samples =
+                    python.map_or_else(Vec::new, |(memory, runtime)| python::sample_gils(&**memory, runtime));
                 protocol::write(&mut output, &Answer::Gils(samples))?;
             }
         }
@@ -82,15 +80,23 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-fn run(stage: Stage, memory: &ProcessReader, request: &Request) -> Reply {
+fn run(stage: Stage, request: &Request, known: &mut HashMap<u32, Known>) -> Reply {
+    let memory = Rc::new(ProcessReader::new(request.pid));
     match stage {
         Stage::Descriptors => {
             let (fds, gaps) = fds::read(request.pid, fds::Wanted::All);
             Reply { fds, gaps, ..Reply::default() }
         }
-        Stage::Arguments => read_arguments(memory, request),
-        Stage::Python => read_python(memory, request),
-        Stage::Native => read_native(memory, request),
+        Stage::Arguments => read_arguments(&memory, request),
+        Stage::Python => {
+            let reply = read_python(&memory, request);
+            if let Some(runtime) = reply.python.clone().filter(|_| !request.again) {
+                // The first reading knows whose thread states are whose.
+                known.entry(request.pid).or_default().python = Some((memory, runtime));
+            }
+            reply
+        }
+        Stage::Native => read_native(memory, request, known),
     }
 }
 
@@ -127,7 +133,7 @@ fn read_arguments(memory: &ProcessReader, request: &Request) -> Reply {
 
 fn read_python(memory: &ProcessReader, request: &Request) -> Reply {
     let mut frames = FrameTable::default();
-    match python::read(memory, request.pid, &request.threads, &mut frames) {
+    match python::read(memory, request.pid, &request.threads, request.again, &mut frames) {
         Ok(read) => Reply {
             python: Some(read.runtime),
             threads: read
@@ -147,10 +153,20 @@ fn read_python(memory: &ProcessReader, request: &Request) -> Reply {
     }
 }
 
-fn read_native(memory: &ProcessReader, request: &Request) -> Reply {
+fn read_native(memory: Rc<ProcessReader>, request: &Request, known: &mut HashMap<u32, Known>) -> Reply {
+    let kept = known.get_mut(&request.pid).and_then(|known| known.native.take());
+    let kept = kept.filter(|walker| request.again && walker.knows(&request.threads));
+    let made = kept.map_or_else(|| Walker::new(memory, request.pid, &WalkOptions::default()), Ok);
+    let mut walker = match made {
+        Ok(walker) => walker,
+        Err(gap) => return Reply { gaps: vec![gap], ..Reply::default() },
+    };
     let mut frames = FrameTable::default();
-    let options = native::WalkOptions { memory_only: request.memory_only, ..native::WalkOptions::default() };
-    let read = native::walk(memory, request.pid, &request.threads, &options, &mut frames);
+    let read = walker.walk(&request.threads, &mut frames);
+    let held: u64 = known.values().filter_map(|known| known.native.as_ref()).map(Walker::weight).sum();
+    if held.saturating_add(walker.weight()) <= MAX_KEPT {
+        known.entry(request.pid).or_default().native = Some(walker);
+    }
     Reply {
         threads: read
             .threads

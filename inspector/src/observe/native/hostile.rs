@@ -1,14 +1,14 @@
 //! What a hostile target can show: noise for a stack, damaged files. Nothing panics, loops or grows without bound.
 
-use std::{cell::Cell, fs, io::Write as _, sync::OnceLock};
+use std::{cell::Cell, fs, io::Write as _, rc::Rc, sync::OnceLock};
 
 use proptest::prelude::*;
 
 use super::{
-    WalkOptions,
+    WalkOptions, Walker,
     image::{Image, Source},
     maps::Maps,
-    row, symbols, walk,
+    row, symbols,
 };
 use crate::{
     model::{Registers, StackEnd},
@@ -97,7 +97,8 @@ proptest! {
             })
             .collect();
         let mut frames = FrameTable::default();
-        let read = walk(&memory, std::process::id(), &threads, &WalkOptions::default(), &mut frames);
+        let mut walker = Walker::new(Rc::new(memory), std::process::id(), &WalkOptions::default()).expect("own maps");
+        let read = walker.walk(&threads, &mut frames);
         prop_assert_eq!(read.threads.len(), 20);
         for (_, stack) in &read.threads {
             prop_assert!(!stack.frames.is_empty() && stack.frames.len() <= 512);

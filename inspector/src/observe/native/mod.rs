@@ -10,7 +10,6 @@ mod file;
 #[cfg(test)]
 mod hostile;
 mod image;
-pub mod kernel;
 mod maps;
 mod modules;
 mod row;
@@ -18,7 +17,12 @@ mod stack;
 mod symbols;
 mod thread;
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    rc::Rc,
+};
+
+use blazesym::symbolize::Symbolizer;
 
 use self::{maps::Maps, modules::Modules, stack::Stack, thread::Walk};
 use super::{
@@ -62,63 +66,87 @@ pub struct NativeRead {
     pub gaps: Vec<Gap>,
 }
 
-/// Walks the stacks of `threads` of process `pid` (the host's) and interns their frames.
-///
-/// A thread without registers (it runs) gets no frames and [`crate::model::StackEnd::NotWalked`]. To be called in the helper process:
-/// it reads memory and opens files, either of which can block without end.
-pub fn walk(
-    memory: &dyn TargetMemory,
-    pid: u32,
-    threads: &[ThreadRequest],
-    options: &WalkOptions,
-    frames: &mut FrameTable,
-) -> NativeRead {
-    let maps = match Maps::read(pid) {
-        Ok(maps) => maps,
-        Err(error) => {
+/// Walks stacks of one process, and remembers its images and their symbols between walks.
+pub struct Walker {
+    memory: Rc<dyn TargetMemory>,
+    modules: Modules,
+    cache: arch::Cache,
+    symbolizer: Symbolizer,
+    limit: usize,
+}
+
+impl Walker {
+    /// A walker of process `pid` (the host's), as it is mapped now.
+    ///
+    /// To be called in the helper process: it reads memory and opens files, either of which can block without end.
+    pub fn new(memory: Rc<dyn TargetMemory>, pid: u32, options: &WalkOptions) -> Result<Self, Gap> {
+        let maps = Maps::read(pid).map_err(|error| {
             let reason = format!("cannot read /proc/{pid}/maps ({error}): no native stacks");
-            let threads = threads.iter().map(|thread| (thread.tid, NativeStack::default())).collect();
-            return NativeRead { threads, gaps: vec![Gap::process("native", pid, reason)] };
-        }
-    };
-    let mut modules = Modules::new(pid, maps, memory, options.memory_only);
-    let mut cache = arch::Cache::new();
-    let limit = options.max_frames.min(MAX_FRAMES);
-    let mut walks: Vec<Walk> =
-        threads.iter().filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, limit))).collect();
-    for batch in walks.chunks_mut(SIDE_BY_SIDE) {
-        walk_batch(batch, &mut modules, &mut cache, memory);
-        // The frames are kept; the memory of thousands of stacks is not.
-        for walk in batch {
-            walk.stack = Stack::default();
-        }
+            Gap::process("native", pid, reason)
+        })?;
+        Ok(Self {
+            modules: Modules::new(pid, maps, Rc::clone(&memory), options.memory_only),
+            memory,
+            cache: arch::Cache::new(),
+            symbolizer: symbols::symbolizer(),
+            limit: options.max_frames.min(MAX_FRAMES),
+        })
     }
 
-    let distinct: BTreeSet<_> = walks.iter().flat_map(|walk| &walk.frames).copied().collect();
-    let distinct: Vec<_> = distinct.into_iter().collect();
-    let mut named = symbols::name(&distinct, &mut modules, memory);
-    let indices: HashMap<_, _> =
-        distinct.iter().filter_map(|frame| Some((*frame, frames.intern(named.remove(frame)?)?))).collect();
+    /// About how much memory it holds, bytes.
+    pub fn weight(&self) -> u64 {
+        self.modules.table_bytes()
+    }
 
-    let mut stacks: HashMap<u32, NativeStack> = walks
-        .into_iter()
-        .map(|walk| {
-            let frames = walk.frames.iter().filter_map(|frame| indices.get(frame).copied()).collect();
-            (walk.tid, NativeStack { frames, end: walk.end.unwrap_or_default() })
-        })
-        .collect();
-    let threads =
-        threads.iter().map(|thread| (thread.tid, stacks.remove(&thread.tid).unwrap_or_default())).collect();
-    NativeRead { threads, gaps: modules.gaps }
+    /// Whether the threads are where something was mapped when the walker was made.
+    pub fn knows(&self, threads: &[ThreadRequest]) -> bool {
+        let registers = threads.iter().filter_map(|thread| thread.registers);
+        registers.flat_map(|registers| [registers.pc, registers.sp]).all(|at| self.modules.covers(at))
+    }
+
+    /// Walks the stacks of `threads` and interns their frames.
+    ///
+    /// A thread without registers (it runs) gets no frames and [`crate::model::StackEnd::NotWalked`].
+    pub fn walk(&mut self, threads: &[ThreadRequest], frames: &mut FrameTable) -> NativeRead {
+        let memory = &*self.memory;
+        let modules = &mut self.modules;
+        let mut walks: Vec<Walk> = threads
+            .iter()
+            .filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, self.limit)))
+            .collect();
+        for batch in walks.chunks_mut(SIDE_BY_SIDE) {
+            walk_batch(batch, modules, &mut self.cache, memory);
+            // The frames are kept; the memory of thousands of stacks is not.
+            for walk in batch {
+                walk.stack = Stack::default();
+            }
+        }
+
+        let distinct: BTreeSet<_> = walks.iter().flat_map(|walk| &walk.frames).copied().collect();
+        let distinct: Vec<_> = distinct.into_iter().collect();
+        let mut named = symbols::name(&distinct, &self.symbolizer, modules, memory);
+        let indices: HashMap<_, _> = distinct
+            .iter()
+            .filter_map(|frame| Some((*frame, frames.intern(named.remove(frame)?)?)))
+            .collect();
+
+        let mut stacks: HashMap<u32, NativeStack> = walks
+            .into_iter()
+            .map(|walk| {
+                let frames = walk.frames.iter().filter_map(|frame| indices.get(frame).copied()).collect();
+                (walk.tid, NativeStack { frames, end: walk.end.unwrap_or_default() })
+            })
+            .collect();
+        let threads = threads
+            .iter()
+            .map(|thread| (thread.tid, stacks.remove(&thread.tid).unwrap_or_default()))
+            .collect();
+        NativeRead { threads, gaps: std::mem::take(&mut modules.gaps) }
+    }
 }
 
 /// Walks threads side by side: each round reads at one go what all of them need.
-fn walk_batch(
-    walks: &mut [Walk],
-    modules: &mut Modules<'_>,
-    cache: &mut arch::Cache,
-    memory: &dyn TargetMemory,
-) {
+fn walk_batch(walks: &mut [Walk], modules: &mut Modules, cache: &mut arch::Cache, memory: &dyn TargetMemory) {
     let mut needs: Vec<(usize, u64)> =
         walks.iter().enumerate().map(|(index, walk)| (index, walk.stack_pointer())).collect();
     let mut length = FIRST_READ;
@@ -145,7 +173,7 @@ fn walk_batch(
 }
 
 /// The pages from that of `address` on, to at most the end of the mapping.
-fn stretch(modules: &Modules<'_>, address: u64, length: u64) -> Piece {
+fn stretch(modules: &Modules, address: u64, length: u64) -> Piece {
     let start = image::page_start(address);
     let end = modules.mapping_end(address).unwrap_or(start.saturating_add(rustix::param::page_size() as u64));
     let length = end.saturating_sub(start).min(length + rustix::param::page_size() as u64);

@@ -55,9 +55,9 @@ pub(super) struct Module {
 }
 
 /// The images of one process.
-pub(super) struct Modules<'a> {
+pub(super) struct Modules {
     pid: u32,
-    memory: &'a dyn TargetMemory,
+    memory: Rc<dyn TargetMemory>,
     memory_only: bool,
     maps: Maps,
     images: HashMap<(u64, u64), Result<Rc<Loaded>, String>>,
@@ -70,9 +70,9 @@ pub(super) struct Modules<'a> {
     pub(super) gaps: Vec<Gap>,
 }
 
-impl<'a> Modules<'a> {
+impl Modules {
     /// The images of process `pid`; nothing is opened yet. `memory_only`: nothing ever is.
-    pub(super) fn new(pid: u32, maps: Maps, memory: &'a dyn TargetMemory, memory_only: bool) -> Self {
+    pub(super) fn new(pid: u32, maps: Maps, memory: Rc<dyn TargetMemory>, memory_only: bool) -> Self {
         Self {
             pid,
             memory,
@@ -85,6 +85,16 @@ impl<'a> Modules<'a> {
             unwinder: arch::Unwinder::new(),
             gaps: Vec::new(),
         }
+    }
+
+    /// Bytes of unwind tables held.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+
+    /// Something is mapped at `address`.
+    pub(super) fn covers(&self, address: u64) -> bool {
+        self.maps.at(address).is_some()
     }
 
     /// First address after the mapping that holds `address`.
@@ -194,7 +204,7 @@ impl<'a> Modules<'a> {
         }
         let start = self.maps.iter().find(|other| other.file == mapping.file && other.path == mapping.path);
         let start = start.filter(|first| first.offset == 0).ok_or("its first page is not mapped")?;
-        let image = Image::read(&Source::Memory(self.memory, start.start), room)?;
+        let image = Image::read(&Source::Memory(&*self.memory, start.start), room)?;
         Ok(Loaded { file: None, image })
     }
 }

@@ -30,7 +30,8 @@ const MAX_VDSO: u64 = 1 << 16;
 /// The frames with their functions and modules.
 pub(super) fn name(
     frames: &[RawFrame],
-    modules: &mut Modules<'_>,
+    symbolizer: &Symbolizer,
+    modules: &mut Modules,
     memory: &dyn TargetMemory,
 ) -> HashMap<RawFrame, Frame> {
     let mut named = HashMap::new();
@@ -43,14 +44,13 @@ pub(super) fn name(
             }
         }
     }
-    let symbolizer = symbolizer();
     for (module, frames) in by_module.into_values() {
         let functions = match &module.image {
             Ok((loaded, bias)) => {
                 let svmas: Vec<u64> =
                     frames.iter().map(|frame| frame.code_address().wrapping_sub(*bias)).collect();
                 // The symbolizer reads a file that others control; a panic of its costs the names, not the stacks.
-                catch_unwind(AssertUnwindSafe(|| functions(&symbolizer, loaded, &module, &svmas, memory)))
+                catch_unwind(AssertUnwindSafe(|| functions(symbolizer, loaded, &module, &svmas, memory)))
                     .unwrap_or_default()
             }
             Err(_) => Vec::new(),
@@ -63,7 +63,7 @@ pub(super) fn name(
     named
 }
 
-/// A symbolizer of ELF symbol tables.
+/// A symbolizer of ELF symbol tables, which remembers the files it was asked about.
 pub(super) fn symbolizer() -> Symbolizer {
     Symbolizer::builder()
         .enable_auto_reload(false)

@@ -75,7 +75,7 @@ impl Walk {
     }
 
     /// Goes as far as the memory read so far allows; `Some(address)` must be read next.
-    pub(super) fn advance(&mut self, modules: &mut Modules<'_>, cache: &mut arch::Cache) -> Option<u64> {
+    pub(super) fn advance(&mut self, modules: &mut Modules, cache: &mut arch::Cache) -> Option<u64> {
         while self.end.is_none() {
             if self.frames.len() >= self.limit {
                 self.end = Some(StackEnd::Limit);
@@ -109,7 +109,7 @@ impl Walk {
         self.end = Some(StackEnd::Stopped(why));
     }
 
-    fn step(&mut self, modules: &mut Modules<'_>, cache: &mut arch::Cache) -> Step {
+    fn step(&mut self, modules: &mut Modules, cache: &mut arch::Cache) -> Step {
         let Registers { pc, sp, .. } = self.registers;
         if !(LOWEST_STACK..HIGHEST_STACK).contains(&sp) {
             return stopped(format!("the stack pointer {sp:#x} is no user address"));
@@ -152,7 +152,7 @@ impl Walk {
         }
     }
 
-    fn plain(&self, modules: &Modules<'_>, cache: &mut arch::Cache) -> Step {
+    fn plain(&self, modules: &Modules, cache: &mut arch::Cache) -> Step {
         let Registers { pc, .. } = self.registers;
         let address = if self.exact {
             FrameAddress::from_instruction_pointer(pc)

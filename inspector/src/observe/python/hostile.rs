@@ -111,7 +111,7 @@ proptest! {
         let maps = Maps::parse(format!("{BASE:x}-{:x} rw-p 00000000 00:00 0\n", BASE + SPAN).as_bytes());
         let threads = [ThreadRequest { tid: 1, ns_tid: 1, ..ThreadRequest::default() }];
         let mut frames = FrameTable::default();
-        let read = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &threads, &mut frames);
+        let read = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &threads, false, &mut frames);
         if let Ok(read) = read {
             prop_assert!(read.threads.iter().all(|(_, thread)| thread.frames.len() <= 1 << 16));
         }
@@ -133,7 +133,7 @@ proptest! {
         let found = Found { runtime: BASE, version: Some(0x030b_07f0), layouts: vec![layout.clone()] };
         let maps = Maps::parse(format!("{BASE:x}-{:x} rw-p 00000000 00:00 0\n", BASE + SPAN).as_bytes());
         let mut frames = FrameTable::default();
-        if let Ok(read) = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &[], &mut frames) {
+        if let Ok(read) = snapshot::read_runtime(&Reader::new(&memory), 1, &maps, &found, &[], false, &mut frames) {
             prop_assert!(read.runtime.interpreters.len() <= 256);
         }
     }

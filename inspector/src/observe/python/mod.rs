@@ -73,6 +73,7 @@ pub enum PythonError {
 
 /// Reads the Python runtime of process `pid`: every interpreter, every thread state with its frames (interned into
 /// `frames`), names, GILs. `threads` are the threads that the kernel-only sweep saw; thread states are matched with them.
+/// `only_these`: other thread states are left out, and names are not read.
 ///
 /// Never pauses the target. One broken thread costs only itself: its `partial` or a gap says so. Blocks where the
 /// target's memory blocks, so only the helper calls it.
@@ -80,9 +81,10 @@ pub fn read(
     memory: &dyn TargetMemory,
     pid: u32,
     threads: &[ThreadRequest],
+    only_these: bool,
     frames: &mut FrameTable,
 ) -> Result<PythonRead, PythonError> {
-    let why = match snapshot::read(memory, pid, threads, frames) {
+    let why = match snapshot::read(memory, pid, threads, only_these, frames) {
         Err(PythonError::NotRecognised { why, .. }) => why,
         read => return read,
     };

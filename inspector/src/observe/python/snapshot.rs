@@ -1,6 +1,6 @@
 //! One reading of one process, from the runtime to frames in the frame table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     PythonError, PythonRead,
@@ -28,12 +28,13 @@ pub(super) fn read(
     memory: &dyn TargetMemory,
     pid: u32,
     threads: &[ThreadRequest],
+    only_these: bool,
     frames: &mut FrameTable,
 ) -> Result<PythonRead, PythonError> {
     let maps = Maps::read(pid).map_err(|source| PythonError::Unreadable { pid, source })?;
     let reader = Reader::new(memory);
     let found = locate::find(&reader, pid, &maps)?;
-    read_runtime(&reader, pid, &maps, &found, threads, frames)
+    read_runtime(&reader, pid, &maps, &found, threads, only_these, frames)
         .map_err(|why| PythonError::NotRecognised { pid, why: why.to_owned() })
 }
 
@@ -44,12 +45,23 @@ pub(super) fn read_runtime(
     maps: &Maps,
     found: &Found,
     threads: &[ThreadRequest],
+    only_these: bool,
     frames: &mut FrameTable,
 ) -> Result<PythonRead, &'static str> {
     let (layout, version, mut interpreters) = recognise(reader, maps, found)?;
     let mut states: Vec<ThreadState> =
         interpreters.iter_mut().flat_map(|interpreter| std::mem::take(&mut interpreter.threads)).collect();
     identity::native_ids(reader, maps, layout, &mut states);
+    let by_thread = Threads::new(threads);
+    if only_these {
+        let mut all = std::mem::take(&mut states).into_iter();
+        for interpreter in &mut interpreters {
+            let own = all.by_ref().take(interpreter.count);
+            let before = states.len();
+            states.extend(own.filter(|state| by_thread.host_tid(state).is_some()));
+            interpreter.count = states.len() - before;
+        }
+    }
     let stacks = stack::stacks(reader, layout, &states);
     let gils = read_gils(reader, layout, &interpreters);
     let mut codes = CodeCache::default();
@@ -66,7 +78,6 @@ pub(super) fn read_runtime(
         },
         ..PythonRead::default()
     };
-    let by_thread = Threads::new(threads);
     read.runtime.thread_states = states
         .iter()
         .filter_map(|state| Some(KnownState { address: state.address, tid: by_thread.host_tid(state)? }))
@@ -75,7 +86,11 @@ pub(super) fn read_runtime(
     let mut matched: BTreeMap<u32, Vec<PythonThread>> = BTreeMap::new();
     let mut states = states.iter().zip(&stacks);
     for interpreter in &interpreters {
-        let known = names::threads(reader, &layout.object, interpreter.modules);
+        let known = if only_these {
+            HashMap::new()
+        } else {
+            names::threads(reader, &layout.object, interpreter.modules)
+        };
         let holder = interpreter.gil.and_then(|gil| gils.get(&gil)?.as_ref()).filter(|gil| gil.locked);
         for (state, stack) in states.by_ref().take(interpreter.count) {
             let mut thread = thread(layout, interpreter, state, stack, &mut codes, frames);

@@ -10,6 +10,7 @@ use super::btf::TypeId;
 
 // `enum bpf_cmd` and `enum bpf_attach_type`, include/uapi/linux/bpf.h.
 const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ITER_CREATE: libc::c_int = 33;
@@ -29,7 +30,7 @@ pub(super) fn iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         flags: u32,
     }
     let attributes = Attributes { link: link.as_raw_fd().cast_unsigned(), flags: 0 };
-    bpf(BPF_ITER_CREATE, &attributes)
+    create(BPF_ITER_CREATE, attributes)
 }
 
 /// A link of a task iterator, over all threads or over those of one process (in the caller's PID namespace).
@@ -69,7 +70,7 @@ pub(super) fn link(program: BorrowedFd<'_>, tgid: Option<u32>) -> io::Result<Own
         attributes.info = (&raw const task).expose_provenance() as u64;
         attributes.info_length = size_of::<Task>() as u32;
     }
-    bpf(BPF_LINK_CREATE, &attributes)
+    create(BPF_LINK_CREATE, attributes)
 }
 
 /// An empty tracing program: it shows what the kernel allows, and does nothing.
@@ -130,7 +131,7 @@ impl TracingProgram {
             line_info_count: 0,
             attach_to: function.0,
         };
-        bpf(BPF_PROG_LOAD, &attributes).map(Self)
+        create(BPF_PROG_LOAD, attributes).map(Self)
     }
 
     /// Attaches it; dropping the descriptor detaches it again.
@@ -143,17 +144,40 @@ impl TracingProgram {
             padding: u32,
         }
         let attributes = Attributes { name: 0, program: self.0.as_raw_fd().cast_unsigned(), padding: 0 };
-        bpf(BPF_RAW_TRACEPOINT_OPEN, &attributes)
+        create(BPF_RAW_TRACEPOINT_OPEN, attributes)
     }
 }
 
-fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of attributes, and what they point to, which outlives the call. The
-    // addresses in them were exposed, so the compiler knows that what lies there can be read.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
-    if fd < 0 {
+/// Runs a raw tracepoint's program once, on this CPU, without the tracepoint.
+///
+/// # Minimum kernel version
+/// 5.10.
+pub(super) fn run(program: BorrowedFd<'_>) -> io::Result<()> {
+    /// The `test` member of `union bpf_attr`, up to the last member that is used.
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        result: u32,
+    }
+    let mut attributes = Attributes { program: program.as_raw_fd().cast_unsigned(), result: 0 };
+    bpf(BPF_PROG_TEST_RUN, &mut attributes).map(drop)
+}
+
+/// A command that returns a new descriptor.
+fn create<T>(command: libc::c_int, mut attributes: T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, &mut attributes)?;
+    // SAFETY: each of these commands returns a new descriptor, which nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: the kernel reads (and for a run writes) at most `size_of::<T>()` bytes of attributes, and reads what they
+    // point to, which outlives the call. The addresses in them were exposed, so the compiler knows that what lies there
+    // can be read.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: each of these commands returns a new descriptor, which nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(result as i32)
 }

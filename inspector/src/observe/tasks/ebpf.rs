@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    thread,
 };
 
 use aya::{
@@ -14,7 +15,7 @@ use aya::{
 use bytemuck::Zeroable;
 use inspector_ebpf::{Reader, WANT_ALL, WANT_READER};
 
-use super::{TasksError, bpf, btf::Btf, offsets, warnings::Warnings};
+use super::{TasksError, bpf, btf::Btf, names::KernelNames, offsets, warnings::Warnings};
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
@@ -31,6 +32,9 @@ const CHUNK: usize = 32 << 10;
 /// A [`Reader`] as the map's value: aya takes arrays of bytes, not types of other crates.
 type ReaderBytes = [u8; size_of::<Reader>()];
 
+/// Kernel functions by address.
+pub(super) type Names = std::collections::HashMap<u64, String>;
+
 /// The loaded walks.
 #[derive(Debug)]
 pub(super) struct Walk {
@@ -39,6 +43,7 @@ pub(super) struct Walk {
     /// The walk that reads user memory, or why there is none.
     memory: Result<OwnedFd, String>,
     readers: HashMap<MapData, u32, ReaderBytes>,
+    names: Result<KernelNames, String>,
     watched: BTreeSet<u32>,
     warnings: Option<Warnings>,
     /// Holds the programs and maps.
@@ -54,15 +59,26 @@ impl Walk {
     /// Looks the members up, loads the programs and attaches the walks. With `warnings` the programs report what they
     /// meet; without, the verifier drops the code that would.
     pub(super) fn open(warnings: bool) -> Result<Self, TasksError> {
-        let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
+        // aya reads all of the kernel's types as it starts, needed or not: that takes as long as our own look at them.
+        let new_loader = || {
+            let mut loader = EbpfLoader::new();
+            loader.btf(None);
+            loader
+        };
+        let (loader, types) = thread::scope(|scope| {
+            let loader = thread::Builder::new().spawn_scoped(scope, new_loader);
+            let types = Btf::of_running_kernel();
+            (loader.ok().and_then(|loader| loader.join().ok()), types)
+        });
+        let types = types.map_err(TasksError::Btf)?;
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
         drop(types);
         let target =
             AyaBtf::parse(&target, Endianness::Little).map_err(|why| TasksError::Load(why.to_string()))?;
 
-        let mut ebpf = EbpfLoader::new()
-            .btf(None)
+        let mut ebpf = loader
+            .unwrap_or_else(new_loader)
             .override_global("OFFSETS", resolved.offsets.words(), true)
             .override_global(aya_log::LEVEL, if warnings { &WARNINGS } else { &SILENCE }, true)
             .map_max_entries("AYA_LOGS", if warnings { 128 << 10 } else { rustix::param::page_size() as u32 })
@@ -72,6 +88,7 @@ impl Walk {
         let readers = map(&mut ebpf, "READERS")?;
         let link = attach(&mut ebpf, "tasks", &target)?;
         let memory = attach(&mut ebpf, "memory", &target).map_err(|why| why.to_string());
+        let names = KernelNames::load(&mut ebpf).map_err(|why| why.to_string());
         let warnings = warnings.then(|| Warnings::of(&mut ebpf)).transpose()?;
         let found = &resolved.offsets;
         let times = ![found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy]
@@ -83,6 +100,7 @@ impl Walk {
             warnings,
             memory,
             readers,
+            names,
             watched: BTreeSet::new(),
             _ebpf: ebpf,
             buffer: Vec::new(),
@@ -119,6 +137,14 @@ impl Walk {
     /// The link of the walk that reads user memory.
     pub(super) fn memory(&self) -> Result<BorrowedFd<'_>, &str> {
         self.memory.as_ref().map(AsFd::as_fd).map_err(String::as_str)
+    }
+
+    /// The kernel's functions that hold `addresses`, where it knows one.
+    pub(super) fn kernel_names(&mut self, addresses: &[u64]) -> Result<Names, TasksError> {
+        match &mut self.names {
+            Ok(names) => names.of(addresses),
+            Err(why) => Err(TasksError::Names(why.clone())),
+        }
     }
 
     /// Lets the process `reader` read the memory of `target` through that link.
@@ -185,7 +211,7 @@ pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) ->
 }
 
 /// The whole chain of reasons in one line: aya's own sentence rarely holds the error number.
-fn load_error(why: &dyn std::error::Error) -> TasksError {
+pub(super) fn load_error(why: &dyn std::error::Error) -> TasksError {
     let mut text = why.to_string();
     let mut source = why.source();
     while let Some(inner) = source {
@@ -217,5 +243,19 @@ mod tests {
             let seen = inspector_ebpf::decode(walk.read().unwrap()).count();
             assert!(seen >= 2, "the test's main thread and this one: {seen}");
         }
+    }
+
+    #[test]
+    fn the_kernel_names_what_is_on_its_stacks_and_nothing_else() {
+        let mut walk = Walk::open(false).expect("eBPF needs root");
+        walk.watch(&[std::process::id()]).unwrap();
+        // The test's main thread waits for this one.
+        let views = inspector_ebpf::decode(walk.read().unwrap()).flatten();
+        let frames: Vec<u64> = views.flat_map(|view| view.kernel().collect::<Vec<_>>()).collect();
+        let many: Vec<u64> = frames.iter().copied().cycle().take(600).chain([1, u64::MAX]).collect();
+        let names = walk.kernel_names(&many).unwrap();
+        assert!(frames.iter().all(|frame| names.contains_key(frame)), "{frames:x?} {names:?}");
+        assert!(names.values().any(|name| name.contains("schedule") || name.contains("wait")), "{names:?}");
+        assert!(!names.contains_key(&1) && !names.contains_key(&u64::MAX), "{names:?}");
     }
 }

@@ -37,6 +37,9 @@ pub enum TasksError {
     /// A walk returned something else than records.
     #[error("the task iterator returned damaged data: {0}")]
     Decode(inspector_ebpf::DecodeError),
+    /// The kernel did not name addresses of its own.
+    #[error("cannot ask the kernel for the names of its functions: {0}")]
+    Names(String),
     /// inspector's own PID namespace cannot be told.
     #[error("cannot read /proc/self/ns/pid: {0}; inspector needs /proc")]
     Namespace(#[source] io::Error),

@@ -7,6 +7,7 @@ mod ebpf;
 mod error;
 mod fentry;
 pub mod memory_walk;
+mod names;
 mod offsets;
 mod probe;
 mod proc;
@@ -18,7 +19,7 @@ mod warnings;
 
 pub use error::TasksError;
 pub use probe::{Capability, probe};
-pub use source::{Opened, TaskSource, open};
+pub use source::{Opened, Opening, TaskSource, open};
 
 use crate::model::{MmapLock, Registers, Syscall, TaskState};
 

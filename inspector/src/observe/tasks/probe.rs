@@ -1,6 +1,6 @@
 //! What this host allows of the task snapshot and the probes, tried out rather than guessed.
 
-use std::{fs, io, path::Path};
+use std::{fs, path::Path};
 
 use super::{btf::Btf, ebpf::Walk, fentry, offsets, source};
 
@@ -23,7 +23,7 @@ pub struct Capability {
 pub fn probe() -> Vec<Capability> {
     let mut all = vec![kernel(), namespace(), types()];
     all.extend(iterators());
-    all.extend([fentry_probe(), tracefs(), symbols()]);
+    all.extend([fentry_probe(), tracefs()]);
     all.extend(privileges());
     all
 }
@@ -79,9 +79,15 @@ fn types() -> Capability {
     )
 }
 
-/// The two walks, of one load.
-fn iterators() -> [Capability; 2] {
-    let opened = Walk::open(false);
+/// The programs, of one load.
+fn iterators() -> [Capability; 3] {
+    let mut opened = Walk::open(false);
+    let names = match &mut opened {
+        Ok(walk) => {
+            walk.kernel_names(&[]).map(|_| "loads and runs".to_owned()).map_err(|why| why.to_string())
+        }
+        Err(_) => Err("there is no eBPF task iterator".to_owned()),
+    };
     let memory = match &opened {
         Ok(walk) => walk.memory().map(|_| "loads".to_owned()).map_err(str::to_owned),
         Err(_) => Err("there is no eBPF task iterator".to_owned()),
@@ -102,6 +108,12 @@ fn iterators() -> [Capability; 2] {
             memory,
             "nothing yet: user memory is read by process_vm_readv, with or without them",
             "kernel 5.18",
+        ),
+        capability(
+            "eBPF names of kernel functions",
+            names,
+            "kernel frames have no names, and waits continued after a stop may not be told",
+            "kernel 5.13 with CONFIG_KALLSYMS",
         ),
     ]
 }
@@ -128,38 +140,14 @@ fn tracefs() -> Capability {
     )
 }
 
-fn symbols() -> Capability {
-    let result = match addresses_visible() {
-        Err(why) => Err(format!("cannot read /proc/kallsyms: {why}")),
-        Ok(true) => Ok("/proc/kallsyms shows addresses".to_owned()),
-        Ok(false) => Err("/proc/kallsyms hides addresses".to_owned()),
-    };
-    capability(
-        "kernel symbols",
-        result,
-        "kernel frames have no names, and waits continued after a stop may not be told",
-        "root or CAP_SYSLOG, and kernel.kptr_restrict below 2",
-    )
-}
-
-/// The table begins with per-CPU symbols at low addresses; the kernel's own code is in the upper half.
-fn addresses_visible() -> io::Result<bool> {
-    let file = io::BufReader::new(fs::File::open("/proc/kallsyms")?);
-    let lines = io::BufRead::lines(file).map_while(Result::ok).take(20_000);
-    let mut addresses =
-        lines.filter_map(|line| u64::from_str_radix(line.split(' ').next().unwrap_or_default(), 16).ok());
-    Ok(addresses.any(|address| address >> 63 != 0))
-}
-
 /// Bits of `CapEff`, include/uapi/linux/capability.h, and what each buys.
-const PRIVILEGES: [(&str, u32, &str); 7] = [
+const PRIVILEGES: [(&str, u32, &str); 6] = [
     ("CAP_BPF", 39, "no eBPF snapshot and no probes"),
     ("CAP_PERFMON", 38, "no eBPF snapshot and no probes"),
     ("CAP_SYS_PTRACE", 19, "no memory, system calls and stacks of other users' processes"),
     ("CAP_SYS_ADMIN", 21, "no sockets of other network namespaces, and no kernel stacks without eBPF"),
     ("CAP_CHECKPOINT_RESTORE", 40, "no symbols from mapped files that were deleted or replaced (map_files)"),
     ("CAP_DAC_READ_SEARCH", 2, "no symbols from files that only their owner may read"),
-    ("CAP_SYSLOG", 34, "no names for kernel frames"),
 ];
 
 fn privileges() -> Vec<Capability> {
@@ -174,8 +162,7 @@ fn privileges() -> Vec<Capability> {
         .map(|&(name, bit, costs)| {
             let held = effective.is_some_and(|bits| bits >> bit & 1 != 0);
             // Before these were split off, and still, CAP_SYS_ADMIN holds them too.
-            let implied =
-                admin && matches!(name, "CAP_BPF" | "CAP_PERFMON" | "CAP_CHECKPOINT_RESTORE" | "CAP_SYSLOG");
+            let implied = admin && matches!(name, "CAP_BPF" | "CAP_PERFMON" | "CAP_CHECKPOINT_RESTORE");
             let result = match (held, implied) {
                 (true, _) => Ok("held".to_owned()),
                 (false, true) => Ok("not held, but CAP_SYS_ADMIN is".to_owned()),
@@ -206,7 +193,7 @@ mod tests {
             "kernel types (BTF)",
             "eBPF task iterator",
             "eBPF copies of user memory",
-            "kernel symbols",
+            "eBPF names of kernel functions",
             "CAP_SYS_PTRACE",
         ] {
             let found = all.iter().find(|capability| capability.name == name).unwrap();

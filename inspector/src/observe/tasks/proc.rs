@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Fingerprint, Task, proc_text, restart::RestartNames};
+use super::{Fingerprint, Task, proc_text, restart};
 use crate::model::{MmapLock, TaskState};
 
 /// Largest `/proc` file that is read; longer ones are cut (only a kernel stack can come near it).
@@ -83,7 +83,7 @@ impl ProcWalk {
         {
             task.on_cpu = state.running;
             task.registers = state.registers;
-            task.syscall = state.syscall.map(|raw| RestartNames::recover_by_name(raw, &task.kernel_names));
+            task.syscall = state.syscall.map(|raw| restart::recover(raw, &task.kernel_names, None));
             let registers = task.registers.unwrap_or_default();
             task.fingerprint = Fingerprint { pc: registers.pc, sp: registers.sp, ..task.fingerprint };
         }

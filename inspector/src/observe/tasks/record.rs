@@ -2,7 +2,7 @@
 
 use inspector_ebpf::{HAS_KERNEL_STACK, HAS_MM, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskView};
 
-use super::{Fingerprint, Task, clock::Calibration, restart::RestartNames};
+use super::{Fingerprint, Task, clock::Calibration};
 use crate::model::{MmapLock, Registers, Syscall, TaskState};
 
 // Bits of `__state` and `exit_state`, include/linux/sched.h (the same since 4.14).
@@ -31,12 +31,10 @@ pub(super) struct Context<'a> {
     pub(super) clock: Option<&'a Calibration>,
     /// `CLOCK_MONOTONIC` at the end of the sweep.
     pub(super) ended_ns: u64,
-    /// To recover a system call behind `restart_syscall`.
-    pub(super) restart: &'a mut RestartNames,
 }
 
-/// The thread that a record describes.
-pub(super) fn task(view: &TaskView<'_>, context: &mut Context<'_>) -> Task {
+/// The thread that a record describes; `restart_syscall` is not looked behind.
+pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
     let head = &view.head;
     let on_cpu = head.on_cpu != 0;
     // Of a thread on a CPU, what was saved is from its last entry into the kernel: neither its system call nor its
@@ -47,10 +45,10 @@ pub(super) fn task(view: &TaskView<'_>, context: &mut Context<'_>) -> Task {
     let has_registers = head.present & HAS_REGISTERS != 0 && head.pc != 0;
     let registers = has_registers.then_some(Registers { pc: head.pc, sp: head.sp, fp: head.fp, lr: head.lr });
     let in_syscall = has_registers && !on_cpu && head.syscall >= 0 && head.present & IS_COMPAT == 0;
-    let syscall = in_syscall.then(|| {
-        let raw =
-            Syscall { number: head.syscall.cast_unsigned(), arguments: head.arguments, restarted: false };
-        context.restart.recover(raw, head.restart_fn, &kernel_stack)
+    let syscall = in_syscall.then(|| Syscall {
+        number: head.syscall.cast_unsigned(),
+        arguments: head.arguments,
+        restarted: false,
     });
     Task {
         pid: head.tgid,

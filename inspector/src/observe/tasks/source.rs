@@ -1,6 +1,10 @@
 //! The task snapshot, by the best means that this host allows.
 
-use std::os::fd::BorrowedFd;
+use std::{
+    collections::HashMap,
+    os::fd::BorrowedFd,
+    thread::{self, JoinHandle},
+};
 
 use super::{
     Sweep, Task, TasksError,
@@ -8,7 +12,7 @@ use super::{
     ebpf::Walk,
     proc::{self, ProcWalk},
     record::{self, Context},
-    restart::RestartNames,
+    restart,
 };
 use crate::model::{Gap, Tier};
 
@@ -18,7 +22,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Whether a scheduler written in eBPF replaces the fair class (6.12).
 const SCHED_EXT: &str = "/sys/kernel/sched_ext/state";
 
-/// What [`open`] found to work.
+/// What was found to work.
 #[derive(Debug)]
 pub struct Opened {
     /// The snapshot.
@@ -45,39 +49,65 @@ enum Backend {
 struct Ebpf {
     walk: Walk,
     clock: Calibration,
-    restart: RestartNames,
 }
 
-/// Opens the best source not above `most`, for these processes (the host's pids). Reading `/proc` always works.
-pub fn open(pids: &[u32], most: Tier) -> Opened {
-    let mut gaps = Vec::new();
-    if most == Tier::Ebpf {
-        match open_ebpf(pids) {
-            Ok(ebpf) => {
-                let without = ebpf.walk.without.iter();
-                gaps.extend(without.map(|what| Gap::host("tasks", format!("this kernel gives {what}"))));
-                return Opened {
-                    source: TaskSource { backend: Backend::Ebpf(Box::new(ebpf)) },
-                    tier: Tier::Ebpf,
-                    gaps,
-                };
-            }
-            Err(why) => gaps.push(Gap::host(
-                "tasks",
-                format!("no eBPF snapshot, so no off-CPU times, no mmap_lock state and slower sweeps: {why}"),
-            )),
-        }
+/// A snapshot that is being made ready.
+///
+/// Reading the kernel's types and loading the programs takes tens of milliseconds, whoever is to be observed: it is
+/// done beside the search for them.
+#[derive(Debug)]
+pub struct Opening {
+    most: Tier,
+    ebpf: Option<JoinHandle<Result<Ebpf, TasksError>>>,
+}
+
+impl Opening {
+    /// Starts to open the best source not above `most`.
+    pub fn start(most: Tier) -> Self {
+        // Without a thread there is none to wait for, and it is opened in the end.
+        let opening = || thread::Builder::new().name("ebpf".into()).spawn(open_ebpf).ok();
+        Self { most, ebpf: (most == Tier::Ebpf).then(opening).flatten() }
     }
-    let (tier, mut walk) = if most == Tier::Proc {
-        (Tier::Proc, ProcWalk::new(false, false))
-    } else {
-        open_proc(pids, &mut gaps)
-    };
-    walk.watch(pids);
-    Opened { source: TaskSource { backend: Backend::Proc(walk) }, tier, gaps }
+
+    /// The source, for these processes (the host's pids). Reading `/proc` always works.
+    pub fn finish(self, pids: &[u32]) -> Opened {
+        let mut gaps = Vec::new();
+        if self.most == Tier::Ebpf {
+            let opened = self.ebpf.map_or_else(open_ebpf, |thread| {
+                thread.join().unwrap_or_else(|_| Err(TasksError::Load("loading it panicked".into())))
+            });
+            let watched = opened.and_then(|mut ebpf| ebpf.walk.watch(pids).map(|()| ebpf));
+            match watched {
+                Ok(ebpf) => {
+                    let without = ebpf.walk.without.iter();
+                    gaps.extend(without.map(|what| Gap::host("tasks", format!("this kernel gives {what}"))));
+                    let source = TaskSource { backend: Backend::Ebpf(Box::new(ebpf)) };
+                    return Opened { source, tier: Tier::Ebpf, gaps };
+                }
+                Err(why) => gaps.push(Gap::host(
+                    "tasks",
+                    format!(
+                        "no eBPF snapshot, so no off-CPU times, no mmap_lock state and slower sweeps: {why}"
+                    ),
+                )),
+            }
+        }
+        let (tier, mut walk) = if self.most == Tier::Proc {
+            (Tier::Proc, ProcWalk::new(false, false))
+        } else {
+            open_proc(pids, &mut gaps)
+        };
+        walk.watch(pids);
+        Opened { source: TaskSource { backend: Backend::Proc(walk) }, tier, gaps }
+    }
 }
 
-fn open_ebpf(pids: &[u32]) -> Result<Ebpf, TasksError> {
+/// Opens the best source not above `most`, for these processes (the host's pids).
+pub fn open(pids: &[u32], most: Tier) -> Opened {
+    Opening::start(most).finish(pids)
+}
+
+fn open_ebpf() -> Result<Ebpf, TasksError> {
     check_namespace()?;
     let mut walk = Walk::open(tracing::enabled!(tracing::Level::DEBUG))?;
     if std::fs::read(SCHED_EXT).is_ok_and(|state| state.starts_with(b"enabled")) {
@@ -85,8 +115,7 @@ fn open_ebpf(pids: &[u32]) -> Result<Ebpf, TasksError> {
         walk.without
             .push("no off-CPU times (a sched_ext scheduler runs, which keeps no time of the last switch-in)");
     }
-    walk.watch(pids)?;
-    Ok(Ebpf { walk, clock: Calibration::default(), restart: RestartNames::default() })
+    Ok(Ebpf { walk, clock: Calibration::default() })
 }
 
 /// The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
@@ -163,6 +192,15 @@ impl TaskSource {
         }
     }
 
+    /// The kernel's functions that hold `addresses`, where it knows one.
+    pub fn kernel_names(&mut self, addresses: &[u64]) -> Result<HashMap<u64, String>, TasksError> {
+        match &mut self.backend {
+            Backend::Ebpf(ebpf) => ebpf.walk.kernel_names(addresses),
+            // It gives names, and no addresses to ask about.
+            Backend::Proc(_) => Ok(HashMap::new()),
+        }
+    }
+
     /// Looks at every thread of the wanted processes once. A process that is gone has no threads.
     pub fn sweep(&mut self) -> Result<Sweep, TasksError> {
         match &mut self.backend {
@@ -192,14 +230,29 @@ impl Ebpf {
             let head = &view.head;
             self.clock.own_arrival(head.at_ns, head.last_arrival, head.nvcsw.saturating_add(head.nivcsw));
         }
-        let mut context =
-            Context { clock: times.then_some(&self.clock), ended_ns, restart: &mut self.restart };
-        let mut tasks: Vec<Task> = views
+        let context = Context { clock: times.then_some(&self.clock), ended_ns };
+        let (mut tasks, blocks): (Vec<Task>, Vec<u64>) = views
             .iter()
             .filter(|view| watches_own || view.head.tgid != own_pid)
-            .map(|view| record::task(view, &mut context))
-            .collect();
+            .map(|view| (record::task(view, &context), view.head.restart_fn))
+            .unzip();
+        self.recover_restarted(&mut tasks, &blocks);
         tasks.sort_unstable_by_key(|task| (task.pid, task.tid));
         Ok(Sweep { at_ns, ended_ns, tasks })
+    }
+
+    /// Looks behind `restart_syscall`; `blocks`: each thread's `restart_block.fn`.
+    fn recover_restarted(&mut self, tasks: &mut [Task], blocks: &[u64]) {
+        for (task, &block) in tasks.iter_mut().zip(blocks) {
+            let Some(raw) = task.syscall.filter(|raw| raw.number == restart::RESTART) else { continue };
+            // A pointer to a function is its first byte, a return address the one behind a call.
+            let addresses: Vec<u64> =
+                task.kernel_stack.iter().map(|frame| frame.wrapping_sub(1)).chain([block]).collect();
+            // Without names the call stays unknown, as it does where the kernel has no such function.
+            let names = self.walk.kernel_names(&addresses).unwrap_or_default();
+            let (block, stack) = addresses.split_last().unwrap_or((&0, &[]));
+            let stack: Vec<String> = stack.iter().filter_map(|frame| names.get(frame).cloned()).collect();
+            task.syscall = Some(restart::recover(raw, &stack, names.get(block).map(String::as_str)));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The phrases that several pages share.
 
+use std::borrow::Cow;
+
 use crate::{
     model::{
         Certainty, Frame, FrameKind, Report, Stability, WaitKind,
@@ -80,7 +82,7 @@ pub(super) const fn certainty(certainty: Certainty) -> &'static str {
 /// `python  Queue.get  queue.py:171`, and the line's end.
 pub(super) fn frame(page: &mut Page, frame: &Frame) {
     start_frame(page, frame);
-    line_with_place(page, place(frame));
+    line_with_place(page, &place(frame));
 }
 
 /// As [`frame`], with the last folders of a long path only: a ticket needs no more.
@@ -89,10 +91,10 @@ pub(super) fn short_frame(page: &mut Page, frame: &Frame) {
     let place = place(frame);
     let short = match place.rmatch_indices('/').nth(FOLDERS - 1) {
         Some((at, _)) if at > 0 => format!("…{}", place.get(at..).unwrap_or_default()),
-        _ => place,
+        _ => place.into_owned(),
     };
     start_frame(page, frame);
-    line_with_place(page, short);
+    line_with_place(page, &short);
 }
 
 fn start_frame(page: &mut Page, frame: &Frame) {
@@ -104,20 +106,20 @@ fn start_frame(page: &mut Page, frame: &Frame) {
     page.put(Style::Dim, kind).plain("  ").plain(&frame.function);
 }
 
-fn line_with_place(page: &mut Page, place: String) {
+fn line_with_place(page: &mut Page, place: &str) {
     if !place.is_empty() {
-        page.plain("  ").put(Style::Dim, &place);
+        page.plain("  ").put(Style::Dim, place);
     }
     page.end();
 }
 
 /// `threading.py:327`, `libc.so.6`; empty for a kernel frame.
-fn place(frame: &Frame) -> String {
+fn place(frame: &Frame) -> Cow<'_, str> {
     match (&frame.file, frame.line, &frame.module) {
-        (Some(file), Some(line), _) => format!("{file}:{line}"),
-        (Some(file), None, _) => file.clone(),
-        (None, _, Some(module)) => module.rsplit('/').next().unwrap_or(module).to_owned(),
-        (None, _, None) => String::new(),
+        (Some(file), Some(line), _) => format!("{file}:{line}").into(),
+        (Some(file), None, _) => file.into(),
+        (None, _, Some(module)) => module.rsplit('/').next().unwrap_or(module).into(),
+        (None, _, None) => "".into(),
     }
 }
 
