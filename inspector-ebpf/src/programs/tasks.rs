@@ -165,9 +165,14 @@ unsafe fn identity(head: &mut TaskHead, task: *const c_void) {
                     head.ns_pid = head.pid;
                     head.present |= HAS_NS_PID;
                 } else {
-                    // The index is not a constant, so this cannot be a checked load.
-                    let at = (pid as u64) + u64::from(numbers) + u64::from(level & 63) * u64::from(size);
-                    if let Ok(number) = bpf_probe_read_kernel(at as *const u32) {
+                    // The index is not a constant: no checked load, and on 6.1 not even arithmetic on a pointer
+                    // whose type the verifier knows. Read by helper, the pointer is a mere number to it.
+                    let pid = bpf_probe_read_kernel(task.byte_add(thread_pid as usize).cast::<u64>());
+                    let number = pid.and_then(|pid| {
+                        let at = pid + u64::from(numbers) + u64::from(level & 63) * u64::from(size);
+                        bpf_probe_read_kernel(at as *const u32)
+                    });
+                    if let Ok(number) = number {
                         head.ns_pid = number;
                         head.present |= HAS_NS_PID;
                     }

@@ -221,10 +221,15 @@ pub(super) fn load_error(why: &dyn std::error::Error) -> TasksError {
         }
         source = inner.source();
     }
-    // The verifier's log can follow, and is long; its end says what it refuses.
+    tracing::debug!("the kernel's log: {text}");
+    // The verifier's log can follow, and is long; what it refuses is its last line before its statistics.
     let line = text.lines().next().unwrap_or_default();
-    let last =
-        text.lines().rev().map(str::trim).find(|last| !last.is_empty() && !last.starts_with("processed"));
+    let statistics = ["processed", "stack depth", "verification time"];
+    let last = text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|last| !last.is_empty() && !statistics.iter().any(|start| last.starts_with(start)));
     TasksError::Load(
         last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")),
     )
