@@ -1,6 +1,6 @@
 //! Helper processes side by side: each slot reads its processes one after the other, under deadlines.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use tokio::task::JoinSet;
 
@@ -8,7 +8,7 @@ use super::helper::{
     Helper, HelperError,
     protocol::{Reply, Request, Stage},
 };
-use crate::model::{Gap, GilSample};
+use crate::model::{Gap, GilSample, PythonRuntime};
 
 /// What one stage of one process may take: enough for a loaded host, and a thousand threads take longer than ten.
 const STAGE_BASE: Duration = Duration::from_secs(1);
@@ -17,8 +17,8 @@ const STAGE_PER_THREAD: Duration = Duration::from_millis(2);
 const STAGE_MOST: Duration = Duration::from_secs(10);
 /// What is left for a process's later stages once one of them was late.
 const STAGE_AFTER_LATE: Duration = Duration::from_millis(300);
-/// What one reading of the GILs may take.
-const GIL_DEADLINE: Duration = Duration::from_millis(100);
+/// What one reading of the GILs may take. It is three reads; the rest is for a loaded host.
+const GIL_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Everything that was read of one process in one round.
 #[derive(Debug, Default)]
@@ -42,7 +42,12 @@ pub(super) struct Pool {
 impl Pool {
     /// A pool of `size` helpers, none of which is started yet.
     pub(super) fn new(executable: PathBuf, size: usize) -> Self {
-        let slot = || Slot { executable: executable.clone(), helper: None, queue: Vec::new() };
+        let slot = || Slot {
+            executable: executable.clone(),
+            helper: None,
+            knows: HashSet::new(),
+            queue: Vec::new(),
+        };
         Self { slots: (0..size.max(1)).map(|_| slot()).collect(), left: Vec::new() }
     }
 
@@ -89,12 +94,11 @@ impl Pool {
         outcomes
     }
 
-    /// One reading of each GIL of a process that was read before; empty where that failed.
-    pub(super) async fn gils(&mut self, pid: u32) -> Vec<Option<GilSample>> {
+    /// One reading of each GIL of `runtime`; empty where that failed.
+    pub(super) async fn gils(&mut self, pid: u32, runtime: &PythonRuntime) -> Vec<Option<GilSample>> {
         let size = self.slots.len();
         let Some(slot) = self.slots.get_mut(pid as usize % size) else { return Vec::new() };
-        let Some(helper) = &mut slot.helper else { return Vec::new() };
-        if let Ok(samples) = helper.gils(pid, GIL_DEADLINE).await {
+        if let Ok(samples) = slot.gils(pid, runtime).await {
             return samples;
         }
         self.left.extend(slot.end_helper().await);
@@ -116,6 +120,8 @@ impl Pool {
 struct Slot {
     executable: PathBuf,
     helper: Option<Helper>,
+    /// The processes whose Python runtimes this helper knows; a new one knows none.
+    knows: HashSet<u32>,
     queue: Vec<Request>,
 }
 
@@ -153,15 +159,33 @@ impl Slot {
             empty => empty.insert(Helper::start(&self.executable)?),
         };
         let asked = request.clone();
+        let knows = &mut self.knows;
         helper
             .read(asked, deadline, |stage, reply| {
+                if reply.python.is_some() {
+                    knows.insert(request.pid);
+                }
                 request.stages.retain(|&other| other != stage);
                 outcome.stages.push((stage, reply));
             })
             .await
     }
 
+    async fn gils(
+        &mut self,
+        pid: u32,
+        runtime: &PythonRuntime,
+    ) -> Result<Vec<Option<GilSample>>, HelperError> {
+        let helper = match &mut self.helper {
+            Some(helper) => helper,
+            empty => empty.insert(Helper::start(&self.executable)?),
+        };
+        let told = self.knows.insert(pid).then(|| runtime.clone());
+        helper.gils(pid, told, GIL_DEADLINE).await
+    }
+
     async fn end_helper(&mut self) -> Option<u32> {
+        self.knows.clear();
         match self.helper.take() {
             Some(helper) => helper.end().await,
             None => None,

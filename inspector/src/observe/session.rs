@@ -55,6 +55,8 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
         sights: BTreeMap::new(),
         readings: HashMap::new(),
         ns_tids,
+        unreadable: HashSet::new(),
+        gils_lost: HashSet::new(),
         gaps: gaps.into_iter().chain(opened_gaps).collect(),
     };
     session.run(processes).await
@@ -70,6 +72,10 @@ struct Session<'a> {
     readings: HashMap<u32, Reading>,
     /// By pid: tids inside the process's own PID namespace.
     ns_tids: HashMap<u32, HashMap<u32, u32>>,
+    /// Processes that held a helper up, or ended one. They are not asked again: each time would cost the deadlines anew.
+    unreadable: HashSet<u32>,
+    /// The same, of GILs.
+    gils_lost: HashSet<u32>,
     gaps: Vec<Gap>,
 }
 
@@ -158,10 +164,9 @@ impl Session<'_> {
         }
         let mut before = first;
         let mut wanted: Option<HashSet<Key>> = None;
-        // A process that held a helper up, or ended one, is not asked again: each time would cost the deadlines anew.
-        let mut unreadable = unreadable.clone();
+        self.unreadable.clone_from(unreadable);
         for round in 0..=REREADS {
-            let requests = self.requests(&before, &unreadable, wanted.as_ref());
+            let requests = self.requests(&before, wanted.as_ref());
             if round > 0 && requests.is_empty() {
                 break;
             }
@@ -169,7 +174,7 @@ impl Session<'_> {
             let after = self.sweep();
             for outcome in outcomes {
                 if !outcome.gaps.is_empty() {
-                    unreadable.insert(outcome.pid);
+                    self.unreadable.insert(outcome.pid);
                 }
                 self.readings.entry(outcome.pid).or_default().absorb(outcome, round == 0);
             }
@@ -179,12 +184,7 @@ impl Session<'_> {
         }
     }
 
-    fn requests(
-        &self,
-        sweep: &Sweep,
-        unreadable: &HashSet<u32>,
-        only: Option<&HashSet<Key>>,
-    ) -> Vec<Request> {
+    fn requests(&self, sweep: &Sweep, only: Option<&HashSet<Key>>) -> Vec<Request> {
         let mut stages = Vec::new();
         stages.extend(only.is_none().then_some(Stage::Descriptors));
         if self.tier > Tier::Proc {
@@ -201,7 +201,7 @@ impl Session<'_> {
         }
         let request = |(pid, threads): (u32, Vec<ThreadRequest>)| {
             // Descriptors are not in memory: they are read all the same.
-            let readable = |stage: &Stage| *stage == Stage::Descriptors || !unreadable.contains(&pid);
+            let readable = |stage: &Stage| *stage == Stage::Descriptors || !self.unreadable.contains(&pid);
             // Few of the threads that move run Python: native helpers of an engine do not, and spin.
             let runs_python = |thread: &ThreadRequest| {
                 self.readings.get(&pid).is_some_and(|reading| reading.runs_python(thread.tid))
@@ -257,8 +257,11 @@ impl Session<'_> {
         if runtime.gils().next().is_none() {
             return;
         }
-        let samples = self.pool.gils(pid).await;
+        // A process that held a helper up once is not asked again.
+        let samples =
+            if self.gils_lost.contains(&pid) { Vec::new() } else { self.pool.gils(pid, runtime).await };
         if samples.is_empty() {
+            self.gils_lost.insert(pid);
             let reason = "its GIL could not be read again: whether it changed hands is not known for all of the window";
             let gap = Gap::process("python", pid, reason);
             if !self.gaps.contains(&gap) {

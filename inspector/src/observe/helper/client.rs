@@ -12,7 +12,7 @@ use super::{
     protocol::{self, Answer, Ask, MAX_MESSAGE, Reply, Request, Stage},
     serve,
 };
-use crate::model::GilSample;
+use crate::model::{GilSample, PythonRuntime};
 
 /// How long a killed helper may take to go before it is left to itself.
 const GRACE: Duration = Duration::from_millis(100);
@@ -81,13 +81,14 @@ impl Helper {
         Ok(())
     }
 
-    /// Reads the GILs of a process that this helper has read before.
+    /// Reads the GILs of a process; `runtime`: `None` if this helper read it, or was told it before.
     pub async fn gils(
         &mut self,
         pid: u32,
+        runtime: Option<PythonRuntime>,
         deadline: Duration,
     ) -> Result<Vec<Option<GilSample>>, HelperError> {
-        self.send(&Ask::Gils(pid), deadline).await?;
+        self.send(&Ask::Gils { pid, runtime }, deadline).await?;
         match self.answer(deadline).await? {
             Answer::Gils(samples) => Ok(samples),
             Answer::Stage(..) => Err(HelperError::Protocol),

@@ -16,8 +16,13 @@ pub const MAX_MESSAGE: usize = 256 << 20;
 pub enum Ask {
     /// Read a process; answered by one [`Answer::Stage`] a stage, in order.
     Read(Request),
-    /// Read the GILs of a process that was read before; answered by [`Answer::Gils`].
-    Gils(u32),
+    /// Read the GILs of a process; answered by [`Answer::Gils`].
+    Gils {
+        /// The host's pid.
+        pid: u32,
+        /// Its runtime, for a helper that did not read it itself.
+        runtime: Option<PythonRuntime>,
+    },
 }
 
 /// From the helper to inspector.
@@ -158,10 +163,10 @@ mod tests {
         let ask = Ask::Read(Request { pid: 7, stages: vec![Stage::Python], ..Request::default() });
         let mut pipe = Vec::new();
         write(&mut pipe, &ask).unwrap();
-        write(&mut pipe, &Ask::Gils(9)).unwrap();
+        write(&mut pipe, &Ask::Gils { pid: 9, runtime: None }).unwrap();
         let mut input = pipe.as_slice();
         assert!(matches!(read(&mut input).unwrap(), Some(Ask::Read(Request { pid: 7, .. }))));
-        assert!(matches!(read(&mut input).unwrap(), Some(Ask::Gils(9))));
+        assert!(matches!(read(&mut input).unwrap(), Some(Ask::Gils { pid: 9, .. })));
         assert!(read::<Ask>(&mut input).unwrap().is_none());
     }
 

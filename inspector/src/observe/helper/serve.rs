@@ -69,7 +69,11 @@ fn serve() -> io::Result<()> {
                     protocol::write(&mut output, &Answer::Stage(stage, Box::new(reply)))?;
                 }
             }
-            Ask::Gils(pid) => {
+            Ask::Gils { pid, runtime } => {
+                if let Some(runtime) = runtime {
+                    let memory = Rc::new(ProcessReader::new(pid));
+                    known.entry(pid).or_default().python = Some((memory, runtime));
+                }
                 let python = known.get(&pid).and_then(|known| known.python.as_ref());
                 let samples =
                     python.map_or_else(Vec::new, |(memory, runtime)| python::sample_gils(&**memory, runtime));
