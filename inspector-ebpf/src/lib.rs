@@ -10,7 +10,8 @@ mod symbol;
 mod task;
 
 pub use memory::{
-    AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, MemoryView, Reader, STABLE, STACK, decode_memory,
+    AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, MemoryView, Reader, STABLE, STACK, WANT_FUTEX,
+    WANT_STACK, decode_memory,
 };
 pub use offsets::{MISSING, Offsets};
 pub use symbol::{SYMBOLS, Symbol};

@@ -9,6 +9,11 @@ pub const AROUND: usize = 64;
 /// Most bytes of the top of the stack. The whole record must stay below the 32 KiB of the kernel's buffer.
 pub const STACK: usize = 4096;
 
+/// In [`Reader::wants`]: the bytes around the futex word.
+pub const WANT_FUTEX: u32 = 1;
+/// In [`Reader::wants`]: the top of the stack.
+pub const WANT_STACK: u32 = 1 << 1;
+
 /// In [`MemoryHead::flags`]: the bytes before the futex word were read.
 pub const HAS_BEFORE: u32 = 1;
 /// In [`MemoryHead::flags`]: the futex word and the bytes behind it were read.
@@ -59,8 +64,8 @@ pub struct MemoryRecord {
 pub struct Reader {
     /// The one process whose memory it is given.
     pub target: u32,
-    /// Not used; keeps the record free of padding.
-    pub reserved: u32,
+    /// What it wants of each thread.
+    pub wants: u32,
     /// Its scratch space.
     pub record: MemoryRecord,
 }

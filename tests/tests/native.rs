@@ -70,7 +70,7 @@ impl Walked {
         let mut table = FrameTable::default();
         let mut walker = Walker::new(Rc::<ProcessReader>::clone(&memory), pid, options).expect("its maps");
         assert!(walker.knows(&requests), "every thread is where something is mapped");
-        let read = walker.walk(&requests, &mut table);
+        let read = walker.walk(&requests, &|_| None, &mut table);
         assert_eq!(read.gaps, [], "nothing is missing");
         let table = table.into_frames();
         let frames = |indices: &[u32]| indices.iter().map(|&index| table[index as usize].clone()).collect();

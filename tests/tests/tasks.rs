@@ -1,16 +1,20 @@
 //! The task snapshot against what `/proc` says of the same threads.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, ensure};
 use inspector::{
     model::{MmapLock, TaskState, Tier},
-    observe::tasks::{Opened, Task, memory_walk, open},
+    observe::tasks::{
+        Opened, Task,
+        memory_walk::{self, Wanted},
+        open,
+    },
 };
 use inspector_tests::{Fixture, compile, eventually, procfs};
 use rustix::{
@@ -285,15 +289,22 @@ fn user_memory_comes_with_its_thread() -> Result<()> {
     let pid = target.pid();
     let mut opened = reach(Tier::Ebpf, &[pid])?;
     let tasks = sweep(&mut opened)?;
-    let link = opened.source.memory_link().context("no memory walk")?.try_clone_to_owned()?;
-    ensure!(memory_walk::read(link.as_fd())?.is_empty(), "nothing was granted");
-    opened.source.grant(std::process::id(), pid)?;
-    let threads = memory_walk::read(link.as_fd())?;
-    ensure!(threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()));
+    let walk = opened.source.memory_walk().context("no memory walk")?;
+    let read = || memory_walk::read(walk.program(), pid);
+    let own = std::process::id();
+    ensure!(read()?.is_empty(), "nothing was granted");
+    walk.give(own, pid, &[Wanted::Futex])?;
+    let stackless = read()?;
+    ensure!(stackless.len() == tids.len() && stackless.values().all(|thread| thread.stack.bytes.is_empty()));
+    walk.give(own, pid, &[Wanted::Stack])?;
+    ensure!(read()?.values().all(|thread| thread.futex.is_none() && !thread.stack.bytes.is_empty()));
+    walk.give(own, pid, &[Wanted::Futex, Wanted::Stack])?;
+    let threads = read()?;
+    ensure!(threads.keys().copied().collect::<BTreeSet<u32>>().iter().eq(tids.iter()));
     let image = fs::File::open(format!("/proc/{pid}/mem"))?;
     let mut futexes = 0;
-    for thread in &threads {
-        let task = &tasks[&thread.tid];
+    for (tid, thread) in &threads {
+        let task = &tasks[tid];
         ensure!(thread.stable, "{task:?}");
         let registers = task.registers.context("no registers")?;
         ensure!(thread.stack.address == registers.sp);
@@ -310,7 +321,7 @@ fn user_memory_comes_with_its_thread() -> Result<()> {
         ensure!(truth == futex.bytes);
     }
     ensure!(futexes == 40, "two in five wait on a futex: {futexes}");
-    opened.source.revoke(std::process::id());
-    ensure!(memory_walk::read(link.as_fd())?.is_empty(), "the grant was taken back");
+    walk.take(own);
+    ensure!(read()?.is_empty(), "the grant was taken back");
     Ok(())
 }

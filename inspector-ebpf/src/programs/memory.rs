@@ -15,6 +15,7 @@ use aya_log_ebpf::warn;
 use bytemuck::Zeroable;
 use inspector_ebpf::{
     AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, RECORD_VERSION, Reader, STABLE, STACK,
+    WANT_FUTEX, WANT_STACK,
 };
 
 use super::kernel::{IteratorContext, member, offset};
@@ -82,6 +83,7 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
         if exited != 0 || flags & PF_KTHREAD != 0 {
             return None;
         }
+        let wants = (*reader).wants;
         let record = &raw mut (*reader).record;
         let head = &mut (*record).head;
         *head = MemoryHead::zeroed();
@@ -95,7 +97,8 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
         }
         head.sp = member(regs, offset!(regs_sp)?);
         let syscall: u32 = member(regs, offset!(regs_syscall)?);
-        if Some(syscall) == offset!(futex_syscall) || Some(syscall) == offset!(restart_syscall) {
+        let in_futex = Some(syscall) == offset!(futex_syscall) || Some(syscall) == offset!(restart_syscall);
+        if in_futex && wants & WANT_FUTEX != 0 {
             head.futex = member(regs, offset!(regs_arguments[0])?);
         }
         if head.futex != 0 {
@@ -111,9 +114,10 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
         let sp = head.sp;
         let stack = (&raw mut (*record).stack).cast::<u8>();
         let mut filled = 0;
-        if copy(task, stack, STACK, sp) {
+        let wants_stack = wants & WANT_STACK != 0;
+        if wants_stack && copy(task, stack, STACK, sp) {
             filled = STACK;
-        } else {
+        } else if wants_stack {
             // Less than that is left above the stack pointer, or part of it is not mapped.
             for piece in 0..STACK / PIECE {
                 if !copy(task, stack.add(piece * PIECE), PIECE, sp.wrapping_add((piece * PIECE) as u64)) {
@@ -122,7 +126,7 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
                 filled = (piece + 1) * PIECE;
             }
         }
-        if filled == 0 {
+        if filled == 0 && wants_stack {
             warn!(context, "no stack of thread {} at {:x}", head.pid, sp);
         }
         if before.is_some() && before == fingerprint(task) {

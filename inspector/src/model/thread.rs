@@ -152,6 +152,15 @@ pub struct SavedMemory {
     pub bytes: Vec<u8>,
 }
 
+impl SavedMemory {
+    /// All `length` bytes at `address` are here.
+    pub fn holds(&self, address: u64, length: usize) -> bool {
+        let before = address.checked_sub(self.address).and_then(|before| usize::try_from(before).ok());
+        let end = before.and_then(|before| before.checked_add(length));
+        end.is_some_and(|end| end <= self.bytes.len())
+    }
+}
+
 /// One thread.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Thread {

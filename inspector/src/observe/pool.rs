@@ -1,6 +1,6 @@
 //! Helper processes side by side: each slot reads its processes one after the other, under deadlines.
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
@@ -8,6 +8,7 @@ use super::helper::{
     Helper, HelperError,
     protocol::{Reply, Request, Stage},
 };
+use super::tasks::memory_walk::{Grants, Wanted};
 use crate::model::{Gap, GilSample, PythonRuntime};
 
 /// What one stage of one process may take: enough for a loaded host, and a thousand threads take longer than ten.
@@ -41,9 +42,10 @@ pub(super) struct Pool {
 
 impl Pool {
     /// A pool of `size` helpers, none of which is started yet.
-    pub(super) fn new(executable: PathBuf, size: usize) -> Self {
+    pub(super) fn new(executable: PathBuf, size: usize, walk: Option<Arc<Grants>>) -> Self {
         let slot = || Slot {
             executable: executable.clone(),
+            walk: walk.clone(),
             helper: None,
             knows: HashSet::new(),
             queue: Vec::new(),
@@ -54,7 +56,7 @@ impl Pool {
     /// Starts the helpers beside what the caller does next. One that cannot be started says so when it is asked.
     pub(super) fn start(&mut self) {
         for slot in &mut self.slots {
-            slot.helper = Helper::start(&slot.executable).ok();
+            slot.helper = Helper::start(&slot.executable, slot.walk.as_deref()).ok();
         }
     }
 
@@ -119,6 +121,7 @@ impl Pool {
 #[derive(Debug)]
 struct Slot {
     executable: PathBuf,
+    walk: Option<Arc<Grants>>,
     helper: Option<Helper>,
     /// The processes whose Python runtimes this helper knows; a new one knows none.
     knows: HashSet<u32>,
@@ -156,8 +159,15 @@ impl Slot {
     ) -> Result<(), HelperError> {
         let helper = match &mut self.helper {
             Some(helper) => helper,
-            empty => empty.insert(Helper::start(&self.executable)?),
+            empty => empty.insert(Helper::start(&self.executable, self.walk.as_deref())?),
         };
+        if let (Some(walk), Some(pid)) = (&self.walk, helper.pid()) {
+            let wanted = [(Stage::Arguments, Wanted::Futex), (Stage::Native, Wanted::Stack)];
+            let wanted = wanted.iter().filter(|(stage, _)| request.stages.contains(stage));
+            let wanted: Vec<Wanted> = wanted.map(|&(_, wanted)| wanted).collect();
+            // What the walk does not give is read without it.
+            walk.give(pid, request.pid, &wanted).ok();
+        }
         let asked = request.clone();
         let knows = &mut self.knows;
         helper
@@ -178,7 +188,7 @@ impl Slot {
     ) -> Result<Vec<Option<GilSample>>, HelperError> {
         let helper = match &mut self.helper {
             Some(helper) => helper,
-            empty => empty.insert(Helper::start(&self.executable)?),
+            empty => empty.insert(Helper::start(&self.executable, self.walk.as_deref())?),
         };
         let told = self.knows.insert(pid).then(|| runtime.clone());
         helper.gils(pid, told, GIL_DEADLINE).await
@@ -186,10 +196,14 @@ impl Slot {
 
     async fn end_helper(&mut self) -> Option<u32> {
         self.knows.clear();
-        match self.helper.take() {
-            Some(helper) => helper.end().await,
-            None => None,
+        let helper = self.helper.take()?;
+        let pid = helper.pid();
+        let left = helper.end().await;
+        // One that is stuck may be stuck in the walk, and still write where its record is.
+        if let (Some(walk), Some(pid), None) = (&self.walk, pid, left) {
+            walk.take(pid);
         }
+        left
     }
 }
 

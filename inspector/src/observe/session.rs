@@ -43,9 +43,9 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
     let slots = std::thread::available_parallelism().map_or(2, usize::from).min(4);
-    let mut pool = Pool::new(plan.helper.clone(), slots);
-    pool.start();
     let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
+    let mut pool = Pool::new(plan.helper.clone(), slots, source.memory_walk());
+    pool.start();
     let session = Session {
         plan,
         source,

@@ -1,6 +1,6 @@
 //! inspector's end: starts a helper, asks it under deadlines, ends it.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{os::fd::AsRawFd as _, path::Path, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,7 +12,10 @@ use super::{
     protocol::{self, Answer, Ask, MAX_MESSAGE, Reply, Request, Stage},
     serve,
 };
-use crate::model::{GilSample, PythonRuntime};
+use crate::{
+    model::{GilSample, PythonRuntime},
+    observe::tasks::memory_walk::{self, Grants},
+};
 
 /// How long a killed helper may take to go before it is left to itself.
 const GRACE: Duration = Duration::from_millis(100);
@@ -43,11 +46,13 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts one from `executable`, an `inspector` binary.
-    pub fn start(executable: &Path) -> Result<Self, HelperError> {
+    /// Starts one from `executable`, an `inspector` binary. It inherits the memory walk, where there is one.
+    pub fn start(executable: &Path, walk: Option<&Grants>) -> Result<Self, HelperError> {
+        let program = walk.map(|walk| memory_walk::inheritable(walk.program())).transpose()?;
         let mut child = Command::new(executable)
             .arg0(serve::ARGUMENT)
             .arg(serve::ARGUMENT)
+            .args(program.as_ref().map(|program| program.as_raw_fd().to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // A helper that the kernel does not let go must not keep a pipe open that somebody reads to its end.
@@ -59,6 +64,11 @@ impl Helper {
             return Err(HelperError::Protocol);
         };
         Ok(Self { child, input, output })
+    }
+
+    /// Its process id; `None` once it ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
     }
 
     /// Asks for `request`'s stages; each finished one goes to `each`. `deadline` bounds every single stage.

@@ -1,8 +1,10 @@
 //! The helper's own side: a loop of requests on stdin, answers on stdout, nothing else.
 
 use std::{
-    collections::HashMap,
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap},
     io::{self, BufReader},
+    os::fd::{AsFd, BorrowedFd},
     process::ExitCode,
     rc::Rc,
 };
@@ -18,6 +20,7 @@ use crate::{
         memory::{Piece, ProcessReader, TargetMemory},
         native::{WalkOptions, Walker},
         python,
+        tasks::memory_walk::{self, ThreadMemory},
     },
 };
 
@@ -44,7 +47,8 @@ pub fn main() -> ExitCode {
     // What a parser of somebody else's is made to allocate ends us, not the host's other processes.
     setrlimit(Resource::Data, Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) }).ok();
     std::fs::write("/proc/self/oom_score_adj", "1000").ok();
-    match serve() {
+    let walk = std::env::args().nth(2).and_then(|fd| memory_walk::inherited(fd.parse().ok()?));
+    match serve(walk.as_ref().map(AsFd::as_fd)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -57,15 +61,19 @@ struct Known {
     native: Option<Walker>,
 }
 
-fn serve() -> io::Result<()> {
+fn serve(walk: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut input = BufReader::new(io::stdin().lock());
     let mut output = io::stdout().lock();
     let mut known: HashMap<u32, Known> = HashMap::new();
     while let Some(ask) = protocol::read(&mut input)? {
         match ask {
             Ask::Read(request) => {
+                // One walk serves both stages that need it, and few threads are not worth one over all.
+                let walked = OnceCell::new();
+                let walked =
+                    || walked.get_or_init(|| walk_memory(walk.filter(|_| !request.again), request.pid));
                 for &stage in &request.stages {
-                    let reply = run(stage, &request, &mut known);
+                    let reply = run(stage, &request, &walked, &mut known);
                     protocol::write(&mut output, &Answer::Stage(stage, Box::new(reply)))?;
                 }
             }
@@ -84,14 +92,28 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-fn run(stage: Stage, request: &Request, known: &mut HashMap<u32, Known>) -> Reply {
+/// User memory of threads by the host's tid.
+type Walked = HashMap<u32, ThreadMemory>;
+
+/// What the memory walk gives of the threads that stood still meanwhile. What it does not give is read without it.
+fn walk_memory(walk: Option<BorrowedFd<'_>>, pid: u32) -> Walked {
+    let read = walk.and_then(|walk| memory_walk::read(walk, pid).ok()).unwrap_or_default();
+    read.into_iter().filter(|(_, thread)| thread.stable).collect()
+}
+
+fn run<'w>(
+    stage: Stage,
+    request: &Request,
+    walked: &dyn Fn() -> &'w Walked,
+    known: &mut HashMap<u32, Known>,
+) -> Reply {
     let memory = Rc::new(ProcessReader::new(request.pid));
     match stage {
         Stage::Descriptors => {
             let (fds, gaps) = fds::read(request.pid, fds::Wanted::All);
             Reply { fds, gaps, ..Reply::default() }
         }
-        Stage::Arguments => read_arguments(&memory, request),
+        Stage::Arguments => read_arguments(&memory, request, walked()),
         Stage::Python => {
             let reply = read_python(&memory, request);
             if let Some(runtime) = reply.python.clone().filter(|_| !request.again) {
@@ -100,39 +122,42 @@ fn run(stage: Stage, request: &Request, known: &mut HashMap<u32, Known>) -> Repl
             }
             reply
         }
-        Stage::Native => read_native(memory, request, known),
+        Stage::Native => read_native(memory, request, walked(), known),
     }
 }
 
-fn read_arguments(memory: &ProcessReader, request: &Request) -> Reply {
+fn read_arguments(memory: &ProcessReader, request: &Request, walked: &Walked) -> Reply {
+    let mut saved: Vec<(u32, SavedMemory)> = Vec::new();
     let mut owners = Vec::new();
     let mut pieces = Vec::new();
     for thread in &request.threads {
         let Some(syscall) = &thread.syscall else { continue };
+        let futex = walked.get(&thread.tid).and_then(|walked| walked.futex.as_ref());
+        saved.extend(futex.map(|futex| (thread.tid, futex.clone())));
         let mut total = 0_usize;
         for (address, length) in arguments::wanted(std::env::consts::ARCH, syscall) {
             total = total.saturating_add(length);
             if total > MAX_ARGUMENT_BYTES {
                 break;
             }
-            owners.push(thread.tid);
-            pieces.push(Piece::new(address, length));
+            if futex.is_none_or(|futex| !futex.holds(address, length)) {
+                owners.push(thread.tid);
+                pieces.push(Piece::new(address, length));
+            }
         }
     }
     memory.read_many(&mut pieces);
-    let mut threads: Vec<ThreadReply> = Vec::new();
-    for (tid, mut piece) in owners.into_iter().zip(pieces) {
-        if piece.filled == 0 {
-            continue;
-        }
+    let read = owners.into_iter().zip(pieces).filter(|(_, piece)| piece.filled > 0);
+    saved.extend(read.map(|(tid, mut piece)| {
         piece.bytes.truncate(piece.filled);
-        let saved = SavedMemory { address: piece.address, bytes: piece.bytes };
-        match threads.last_mut() {
-            Some(last) if last.tid == tid => last.memory.push(saved),
-            _ => threads.push(ThreadReply { tid, memory: vec![saved], ..ThreadReply::default() }),
-        }
+        (tid, SavedMemory { address: piece.address, bytes: piece.bytes })
+    }));
+    let mut by_thread: BTreeMap<u32, Vec<SavedMemory>> = BTreeMap::new();
+    for (tid, saved) in saved {
+        by_thread.entry(tid).or_default().push(saved);
     }
-    Reply { threads, ..Reply::default() }
+    let reply = |(tid, memory)| ThreadReply { tid, memory, ..ThreadReply::default() };
+    Reply { threads: by_thread.into_iter().map(reply).collect(), ..Reply::default() }
 }
 
 fn read_python(memory: &ProcessReader, request: &Request) -> Reply {
@@ -157,7 +182,12 @@ fn read_python(memory: &ProcessReader, request: &Request) -> Reply {
     }
 }
 
-fn read_native(memory: Rc<ProcessReader>, request: &Request, known: &mut HashMap<u32, Known>) -> Reply {
+fn read_native(
+    memory: Rc<ProcessReader>,
+    request: &Request,
+    walked: &Walked,
+    known: &mut HashMap<u32, Known>,
+) -> Reply {
     let kept = known.get_mut(&request.pid).and_then(|known| known.native.take());
     let kept = kept.filter(|walker| request.again && walker.knows(&request.threads));
     let made = kept.map_or_else(|| Walker::new(memory, request.pid, &WalkOptions::default()), Ok);
@@ -166,7 +196,8 @@ fn read_native(memory: Rc<ProcessReader>, request: &Request, known: &mut HashMap
         Err(gap) => return Reply { gaps: vec![gap], ..Reply::default() },
     };
     let mut frames = FrameTable::default();
-    let read = walker.walk(&request.threads, &mut frames);
+    let top = |tid| walked.get(&tid).map(|walked| &walked.stack);
+    let read = walker.walk(&request.threads, &top, &mut frames);
     let held: u64 = known.values().filter_map(|known| known.native.as_ref()).map(Walker::weight).sum();
     if held.saturating_add(walker.weight()) <= MAX_KEPT {
         known.entry(request.pid).or_default().native = Some(walker);

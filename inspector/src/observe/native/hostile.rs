@@ -98,7 +98,7 @@ proptest! {
             .collect();
         let mut frames = FrameTable::default();
         let mut walker = Walker::new(Rc::new(memory), std::process::id(), &WalkOptions::default()).expect("own maps");
-        let read = walker.walk(&threads, &mut frames);
+        let read = walker.walk(&threads, &|_| None, &mut frames);
         prop_assert_eq!(read.threads.len(), 20);
         for (_, stack) in &read.threads {
             prop_assert!(!stack.frames.is_empty() && stack.frames.len() <= 512);

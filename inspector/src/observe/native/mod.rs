@@ -30,7 +30,7 @@ use super::{
     helper::protocol::ThreadRequest,
     memory::{Piece, TargetMemory},
 };
-use crate::model::{Gap, NativeStack};
+use crate::model::{Gap, NativeStack, SavedMemory};
 
 /// Most frames of one stack, whatever is asked for.
 const MAX_FRAMES: usize = 512;
@@ -106,13 +106,26 @@ impl Walker {
 
     /// Walks the stacks of `threads` and interns their frames.
     ///
-    /// A thread without registers (it runs) gets no frames and [`crate::model::StackEnd::NotWalked`].
-    pub fn walk(&mut self, threads: &[ThreadRequest], frames: &mut FrameTable) -> NativeRead {
+    /// `top`: the top of a thread's stack, where it was read already. A thread without registers (it runs) gets no frames
+    /// and [`crate::model::StackEnd::NotWalked`].
+    pub fn walk<'t>(
+        &mut self,
+        threads: &[ThreadRequest],
+        top: &dyn Fn(u32) -> Option<&'t SavedMemory>,
+        frames: &mut FrameTable,
+    ) -> NativeRead {
         let memory = &*self.memory;
         let modules = &mut self.modules;
         let mut walks: Vec<Walk> = threads
             .iter()
-            .filter_map(|thread| Some(Walk::new(thread.tid, thread.registers?, self.limit)))
+            .filter_map(|thread| {
+                let mut walk = Walk::new(thread.tid, thread.registers?, self.limit);
+                // Another stack pointer: it ran since the registers were saved.
+                if let Some(top) = top(thread.tid).filter(|top| top.address == walk.stack_pointer()) {
+                    walk.stack.add(top.address, top.bytes.clone());
+                }
+                Some(walk)
+            })
             .collect();
         for batch in walks.chunks_mut(SIDE_BY_SIDE) {
             walk_batch(batch, modules, &mut self.cache, memory);
@@ -147,15 +160,27 @@ impl Walker {
 
 /// Walks threads side by side: each round reads at one go what all of them need.
 fn walk_batch(walks: &mut [Walk], modules: &mut Modules, cache: &mut arch::Cache, memory: &dyn TargetMemory) {
-    let mut needs: Vec<(usize, u64)> =
-        walks.iter().enumerate().map(|(index, walk)| (index, walk.stack_pointer())).collect();
+    let mut needs: Vec<(usize, u64)> = Vec::new();
+    let mut advanced: Vec<(usize, u64)> = Vec::new();
+    for (index, walk) in walks.iter_mut().enumerate() {
+        let sp = walk.stack_pointer();
+        if walk.stack.read(sp).is_err() {
+            needs.push((index, sp));
+        } else if let Some(address) = walk.advance(modules, cache) {
+            advanced.push((index, address));
+        }
+    }
     let mut length = FIRST_READ;
+    if needs.is_empty() {
+        needs = std::mem::take(&mut advanced);
+        length = NEXT_READ;
+    }
     // Each round brings every walk that is left a frame further, or ends it.
     while !needs.is_empty() {
         let mut pieces: Vec<Piece> =
             needs.iter().map(|&(_, address)| stretch(modules, address, length)).collect();
         memory.read_many(&mut pieces);
-        let mut next = Vec::new();
+        let mut next = std::mem::take(&mut advanced);
         for ((index, address), piece) in needs.into_iter().zip(pieces) {
             let Some(walk) = walks.get_mut(index) else { continue };
             let Piece { address: start, mut bytes, filled } = piece;

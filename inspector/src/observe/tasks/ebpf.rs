@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
     thread,
 };
 
@@ -12,10 +13,11 @@ use aya::{
     maps::{HashMap, MapData},
     programs::Iter,
 };
-use bytemuck::Zeroable;
-use inspector_ebpf::{Reader, WANT_ALL, WANT_READER};
+use inspector_ebpf::{WANT_ALL, WANT_READER};
 
-use super::{TasksError, bpf, btf::Btf, names::KernelNames, offsets, warnings::Warnings};
+use super::{
+    TasksError, bpf, btf::Btf, memory_walk::Grants, names::KernelNames, offsets, warnings::Warnings,
+};
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
@@ -29,9 +31,6 @@ const MAX_SWEEP: usize = 256 << 20;
 /// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
 const CHUNK: usize = 32 << 10;
 
-/// A [`Reader`] as the map's value: aya takes arrays of bytes, not types of other crates.
-type ReaderBytes = [u8; size_of::<Reader>()];
-
 /// Kernel functions by address.
 pub(super) type Names = std::collections::HashMap<u64, String>;
 
@@ -41,8 +40,7 @@ pub(super) struct Walk {
     link: OwnedFd,
     wanted: HashMap<MapData, u32, u32>,
     /// The walk that reads user memory, or why there is none.
-    memory: Result<OwnedFd, String>,
-    readers: HashMap<MapData, u32, ReaderBytes>,
+    memory: Result<Arc<Grants>, String>,
     names: Result<KernelNames, String>,
     watched: BTreeSet<u32>,
     warnings: Option<Warnings>,
@@ -86,8 +84,11 @@ impl Walk {
             .map_err(|why| load_error(&why))?;
         let wanted = map(&mut ebpf, "WANTED")?;
         let readers = map(&mut ebpf, "READERS")?;
-        let link = attach(&mut ebpf, "tasks", &target)?;
-        let memory = attach(&mut ebpf, "memory", &target).map_err(|why| why.to_string());
+        let tasks = load(&mut ebpf, "tasks", &target)?;
+        let link = bpf::link(tasks.as_fd(), None).map_err(TasksError::Attach)?;
+        let memory = load(&mut ebpf, "memory", &target);
+        let memory = memory.map(|program| Arc::new(Grants::new(program, readers)));
+        let memory = memory.map_err(|why| why.to_string());
         let names = KernelNames::load(&mut ebpf).map_err(|why| why.to_string());
         let warnings = warnings.then(|| Warnings::of(&mut ebpf)).transpose()?;
         let found = &resolved.offsets;
@@ -99,7 +100,6 @@ impl Walk {
             wanted,
             warnings,
             memory,
-            readers,
             names,
             watched: BTreeSet::new(),
             _ebpf: ebpf,
@@ -134,9 +134,9 @@ impl Walk {
         self.watched.contains(&pid)
     }
 
-    /// The link of the walk that reads user memory.
-    pub(super) fn memory(&self) -> Result<BorrowedFd<'_>, &str> {
-        self.memory.as_ref().map(AsFd::as_fd).map_err(String::as_str)
+    /// The walk that reads user memory, or why there is none.
+    pub(super) fn memory(&self) -> Result<&Arc<Grants>, &str> {
+        self.memory.as_ref().map_err(String::as_str)
     }
 
     /// The kernel's functions that hold `addresses`, where it knows one.
@@ -145,20 +145,6 @@ impl Walk {
             Ok(names) => names.of(addresses),
             Err(why) => Err(TasksError::Names(why.clone())),
         }
-    }
-
-    /// Lets the process `reader` read the memory of `target` through that link.
-    pub(super) fn grant(&mut self, reader: u32, target: u32) -> Result<(), TasksError> {
-        let mut value = Reader::zeroed();
-        value.target = target;
-        let value: ReaderBytes = bytemuck::must_cast(value);
-        self.readers.insert(reader, value, 0).map_err(|why| TasksError::Filter(why.to_string()))
-    }
-
-    /// Takes that back. Only once `reader` reads no more: its scratch space is used again.
-    pub(super) fn revoke(&mut self, reader: u32) {
-        // It may never have been entered.
-        self.readers.remove(&reader).ok();
     }
 
     /// Walks once; the records.
@@ -178,13 +164,13 @@ fn map<V: aya::Pod>(ebpf: &mut Ebpf, name: &str) -> Result<HashMap<MapData, u32,
     HashMap::try_from(map).map_err(|why| TasksError::Object(why.to_string()))
 }
 
-fn attach(ebpf: &mut Ebpf, name: &str, target: &AyaBtf) -> Result<OwnedFd, TasksError> {
+fn load(ebpf: &mut Ebpf, name: &str, target: &AyaBtf) -> Result<OwnedFd, TasksError> {
     let program =
         ebpf.program_mut(name).ok_or_else(|| TasksError::Object(format!("has no program {name}")))?;
     let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
     program.load("task", target).map_err(|why| load_error(&why))?;
     let fd = program.fd().map_err(|why| load_error(&why))?;
-    bpf::link(fd.as_fd(), None).map_err(TasksError::Attach)
+    fd.as_fd().try_clone_to_owned().map_err(TasksError::Attach)
 }
 
 /// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.

@@ -43,9 +43,6 @@ pub enum TasksError {
     /// inspector's own PID namespace cannot be told.
     #[error("cannot read /proc/self/ns/pid: {0}; inspector needs /proc")]
     Namespace(#[source] io::Error),
-    /// There is no memory walk to grant.
-    #[error("user memory is read through eBPF only in tier ebpf; process_vm_readv does it in the others")]
-    NoMemoryWalk,
     /// inspector's PID namespace is not the host's.
     #[error(
         "inspector runs in a PID namespace of its own, whose ids the kernel's walk does not know; give it the host's (hostPID: true, --pid=host)"

@@ -106,7 +106,7 @@ fn iterators() -> [Capability; 3] {
         capability(
             "eBPF copies of user memory",
             memory,
-            "nothing yet: user memory is read by process_vm_readv, with or without them",
+            "futex words and stacks are read by process_vm_readv, without the kernel's word that their threads stood still",
             "kernel 5.18",
         ),
         capability(

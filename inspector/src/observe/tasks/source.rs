@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    os::fd::BorrowedFd,
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
@@ -10,6 +10,7 @@ use super::{
     Sweep, Task, TasksError,
     clock::{Calibration, monotonic_ns},
     ebpf::Walk,
+    memory_walk::Grants,
     proc::{self, ProcWalk},
     record::{self, Context},
     restart,
@@ -167,28 +168,11 @@ impl TaskSource {
         }
     }
 
-    /// The link of the memory walk ([`super::memory_walk`]), for a helper to inherit; `None` below tier `ebpf` and before
-    /// kernel 5.18.
-    pub fn memory_link(&self) -> Option<BorrowedFd<'_>> {
+    /// The memory walk; `None` below tier `ebpf` and before kernel 5.18.
+    pub fn memory_walk(&self) -> Option<Arc<Grants>> {
         match &self.backend {
-            Backend::Ebpf(ebpf) => ebpf.walk.memory().ok(),
+            Backend::Ebpf(ebpf) => ebpf.walk.memory().ok().cloned(),
             Backend::Proc(_) => None,
-        }
-    }
-
-    /// Lets the process `reader` (a helper) read the memory of `target` through the memory walk, in place of what it
-    /// was granted before; it must not be reading at the moment.
-    pub fn grant(&mut self, reader: u32, target: u32) -> Result<(), TasksError> {
-        match &mut self.backend {
-            Backend::Ebpf(ebpf) => ebpf.walk.grant(reader, target),
-            Backend::Proc(_) => Err(TasksError::NoMemoryWalk),
-        }
-    }
-
-    /// Takes that back, once `reader` is gone. There is room for 64 readers.
-    pub fn revoke(&mut self, reader: u32) {
-        if let Backend::Ebpf(ebpf) = &mut self.backend {
-            ebpf.walk.revoke(reader);
         }
     }
 
