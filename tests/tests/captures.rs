@@ -9,7 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use inspector::{analyse::analyse, knowledge::Knowledge, model::Capture};
+use inspector::{
+    analyse::analyse,
+    knowledge::Knowledge,
+    model::{Capture, report::Status},
+    report::text,
+};
 use inspector_tests::paths;
 use serde_json::Value;
 
@@ -58,6 +63,22 @@ fn every_capture_gets_the_verdict_that_is_known_to_be_true() -> Result<()> {
             file.display(),
             expected["held"]
         );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_verdict_is_short() -> Result<()> {
+    let mut files = Vec::new();
+    captures(&paths::root().join("tests/captures"), &mut files)?;
+    for file in files {
+        let capture: Capture = serde_json::from_slice(&fs::read(&file)?)?;
+        let report = analyse(&capture, &Knowledge::builtin(), &[]);
+        let verdict = report.verdict.as_ref().context("a verdict")?;
+        ensure!(verdict.summary.chars().count() <= 160, "{}: {}", file.display(), verdict.summary);
+        let page = text::verdict(&report, false);
+        let most = if verdict.status == Status::Healthy { 5 } else { 30 };
+        ensure!(page.lines().count() <= most, "{}: more than {most} lines\n{page}", file.display());
     }
     Ok(())
 }

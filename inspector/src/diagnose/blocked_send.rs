@@ -8,9 +8,15 @@ use super::{
     weights, words,
 };
 use crate::model::{
-    Certainty, FdKind, Process, SocketFamily, Wait, WaitKind,
+    FdKind, Process, SocketFamily, Wait, WaitKind,
+    format::humane,
     report::{End, Family, Status},
 };
+
+/// The kernel tells a process's start in hundredths of a second.
+const START_TICK_NS: u64 = 10_000_000;
+/// Most peers named.
+const MOST_PEERS: usize = 3;
 
 pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
     let senders: Vec<Actor<'_>> =
@@ -50,6 +56,9 @@ fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
     if let Some(bytes) = wait.send_queue.filter(|&bytes| bytes > 0) {
         case.support(weights::SEND_QUEUE_FULL, "sockets", format!("{bytes} bytes wait in its send queue"));
     }
+    for fact in younger_peers(scene, sender) {
+        case.support(0.0, "processes", fact);
+    }
     let age = weights::for_long(sender.blocked_ns());
     if age > 0.0 {
         case.support(age, "waits", "it has stood there for longer than a slow reader needs");
@@ -60,36 +69,19 @@ fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
     let holds = likely.iter().filter(|end| !victims.contains(end)).count();
     victims.extend(likely.into_iter().filter(|end| !victims.contains(end)).collect::<Vec<_>>());
     if !victims.is_empty() {
-        let fact = format!("{} wait behind it", words::count(victims.len(), "thread"));
+        let inferred = match holds {
+            0 => String::new(),
+            number => format!("; {number} in a lock without a known owner, which it may hold [likely]"),
+        };
+        let fact = format!("{} behind it{inferred}", words::count(victims.len(), "waiting thread"));
         case.support(weights::SENDER_BLOCKS_OTHERS, "waits", fact);
     }
-    if holds > 0 {
-        case.support(
-            0.0,
-            "waits",
-            format!(
-                "{} of its process in a lock without a known owner, which it may hold [likely]",
-                words::count(holds, "thread")
-            ),
-        );
-    }
-    for edge in scene.graph.from(sender.end()) {
-        let certainty = if edge.certainty == Certainty::Proven { "proven" } else { "likely" };
-        case.support(
-            0.0,
-            "sockets",
-            format!(
-                "the other end is held by {} [{certainty}: {}]",
-                process_name(scene, edge.to),
-                edge.evidence
-            ),
-        );
-    }
-    let since = sender.blocked_ns().map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let since = sender.blocked_ns().map(|ns| format!(" for {}", humane(ns))).unwrap_or_default();
     let summary = format!(
-        "{} has been blocked{since} in a send without a deadline: {}",
+        "{} has stood{since}{} without a deadline: {}",
         words::thread(sender),
-        words::waits_on(sender)
+        words::in_place(sender),
+        words::object(sender)
     );
     Some(Finding {
         family: Family::BlockedSend,
@@ -108,6 +100,27 @@ fn finding(scene: &Scene<'_>, sender: &Actor<'_>) -> Option<Finding> {
         evidence: case.evidence,
         would_settle: None,
     })
+}
+
+/// Peers that were started after the send began: it waits for what was there before them.
+fn younger_peers(scene: &Scene<'_>, sender: &Actor<'_>) -> Vec<String> {
+    // Where the other end is known, it is there.
+    let Some(blocked) = sender.blocked_ns().filter(|_| sender.resolved.wait.owners.is_empty()) else {
+        return Vec::new();
+    };
+    let began = scene.capture.window.ended_unix_ns().saturating_sub(blocked);
+    let after = |process: &&Process| process.start_unix_ns >= began.saturating_add(START_TICK_NS);
+    let peers = super::relations::peers(scene, sender.process);
+    let younger = peers.into_iter().filter(after).take(MOST_PEERS);
+    younger
+        .map(|process| {
+            format!(
+                "{} was started {} after the send began: it waits for the one before it [likely]",
+                words::process(process),
+                humane(process.start_unix_ns - began)
+            )
+        })
+        .collect()
 }
 
 /// Why nobody reads, where that can be seen.

@@ -6,13 +6,19 @@ use super::{
     scene::Scene,
     weights,
 };
-use crate::model::report::{Family, Hypothesis, Party, Status, Verdict};
+use crate::model::{
+    format::clip,
+    report::{Family, Hypothesis, Party, Status, Verdict},
+};
 
 /// Most parties of one list: a verdict is pasted into tickets.
 const MAX_PARTIES: usize = 64;
 
 /// Most facts of a verdict.
 const MAX_EVIDENCE: usize = 64;
+
+/// Longest summary, in characters: one line of a ticket. What is cut stands in the culprits and the evidence.
+const LONGEST_SUMMARY: usize = 160;
 
 /// Which of two findings with the same culprits says more: the one nearer to the cause.
 const fn precedence(family: Family) -> u8 {
@@ -50,7 +56,7 @@ pub(super) fn choose(scene: &Scene<'_>, weighed: Vec<Weighed>) -> (Verdict, Vec<
     for finding in &findings {
         let mut hypothesis = finding.hypothesis();
         if let Some(cause) = explanation(finding, &strong) {
-            hypothesis.summary = format!("{} (explained by {})", hypothesis.summary, name(cause.family));
+            hypothesis.summary = format!("{} (explained by {})", hypothesis.summary, cause.family.name());
         }
         hypotheses.push(hypothesis);
     }
@@ -59,10 +65,8 @@ pub(super) fn choose(scene: &Scene<'_>, weighed: Vec<Weighed>) -> (Verdict, Vec<
         hypotheses.sort_by_key(|hypothesis| hypothesis.family != best.family);
     }
     others.sort_by_key(|hypothesis| hypothesis.refuted);
-    let verdict = match best {
-        Some(best) => wedge(best, &roots),
-        None => healthy::verdict(scene, findings.first()),
-    };
+    let verdict = best.map_or_else(|| healthy::verdict(scene, findings.first()), |best| wedge(best, &roots));
+    let verdict = Verdict { summary: clip(&verdict.summary, LONGEST_SUMMARY).into_owned(), ..verdict };
     if best.is_none() {
         let family = verdict.family;
         let evidence = verdict.evidence.clone();
@@ -115,21 +119,20 @@ fn wedge(best: &Finding, roots: &[&Finding]) -> Verdict {
         }
     }
     for finding in roots.iter().filter(|finding| finding.family != best.family) {
-        evidence.push(supports(name(finding.family), format!("found as well: {}", finding.summary)));
+        evidence.push(supports(finding.family.name(), format!("found as well: {}", finding.summary)));
     }
     culprits.truncate(MAX_PARTIES);
     victims.truncate(MAX_PARTIES);
     evidence.truncate(MAX_EVIDENCE);
     let more = match same.len() {
         0 => String::new(),
-        1 => " (and one more of the kind)".into(),
-        number => format!(" (and {number} more of the kind)"),
+        number => format!(" (and {number} more)"),
     };
     Verdict {
         status,
         family: best.family,
         confidence: best.confidence,
-        summary: format!("{}{more}", best.summary),
+        summary: summary(&best.summary, &more),
         culprits,
         victims,
         action: best.action.clone(),
@@ -137,27 +140,7 @@ fn wedge(best: &Finding, roots: &[&Finding]) -> Verdict {
     }
 }
 
-/// The promised name of a family.
-pub(super) const fn name(family: Family) -> &'static str {
-    match family {
-        Family::Healthy => "healthy",
-        Family::RestartAsymmetry => "restart-asymmetry",
-        Family::ThreadDied => "thread-died",
-        Family::ThreadLivelocked => "thread-livelocked",
-        Family::BlockedSend => "blocked-send",
-        Family::HalfOpenConnection => "half-open-connection",
-        Family::BlockingIoOnScheduler => "blocking-io-on-scheduler",
-        Family::TransferStalled => "transfer-stalled",
-        Family::LostCompletion => "lost-completion",
-        Family::CollectiveDesync => "collective-desync",
-        Family::CollectiveStraggler => "collective-straggler",
-        Family::GpuHang => "gpu-hang",
-        Family::GilStarvation => "gil-starvation",
-        Family::DeadlockCycle => "deadlock-cycle",
-        Family::ShutdownStuck => "shutdown-stuck",
-        Family::ForkDeadlock => "fork-deadlock",
-        Family::PeerStopped => "peer-stopped",
-        Family::SchedulerStuck => "scheduler-stuck",
-        Family::Unknown => "unknown",
-    }
+/// The summary with what stands behind it, on one line.
+fn summary(text: &str, more: &str) -> String {
+    format!("{}{more}", clip(text, LONGEST_SUMMARY.saturating_sub(more.len())))
 }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::model::{
     Certainty, WaitKind,
+    format::humane,
     report::{Cycle, Edge, End, Family, Status},
 };
 
@@ -27,15 +28,6 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
         "waits",
         format!("{} wait for each other in a circle", words::count(edges.len(), "thread")),
     );
-    for edge in &edges {
-        let (from, to) = (name(scene, edge.from), name(scene, edge.to));
-        let certainty = if edge.certainty == Certainty::Proven { "proven" } else { "likely" };
-        case.support(
-            0.0,
-            "waits",
-            format!("{from} → {to}: {} [{certainty}: {}]", edge.through.text, edge.evidence),
-        );
-    }
     // The five-millisecond slices of a GIL waiter are no deadline: it asks again and again.
     let bounded = edges
         .iter()
@@ -58,23 +50,9 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
     let mut ends: Vec<End> = edges.iter().map(|edge| edge.from).collect();
     ends.dedup();
     let victims = scene.victims(&ends);
-    if !victims.is_empty() {
-        case.support(
-            0.0,
-            "waits",
-            format!("{} outside the circle wait for it", words::count(victims.len(), "thread")),
-        );
-    }
-    let circle = edges.iter().map(|edge| {
-        let actor = scene.at(edge.from);
-        format!(
-            "{} waits for {}",
-            name(scene, edge.from),
-            actor.map_or_else(|| edge.through.text.clone(), |a| words::waits_on(&a))
-        )
-    });
+    let circle: Vec<String> = edges.iter().map(|edge| name(scene, edge.from)).collect();
     let since = edges.iter().filter_map(|edge| scene.at(edge.from)?.blocked_ns()).max();
-    let since = since.map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let since = since.map(|ns| format!(" for {}", humane(ns))).unwrap_or_default();
     let summary = if let [edge] = edges.as_slice() {
         format!(
             "{} waits{since} for a lock that it holds itself: {}",
@@ -83,9 +61,10 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
         )
     } else {
         format!(
-            "deadlock{since} in {}: {}",
+            "deadlock{since} in {}: {} → {} → the first again",
             words::process(first.process),
-            circle.collect::<Vec<_>>().join("; ")
+            circle.first().map(String::as_str).unwrap_or_default(),
+            circle.get(1..).unwrap_or_default().join(" → ")
         )
     };
     Some(Finding {

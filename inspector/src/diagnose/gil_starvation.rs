@@ -9,6 +9,7 @@ use crate::{
     graph::frozen_holder,
     model::{
         Gil, Process, PythonRuntime, WaitKind,
+        format::humane,
         report::{End, Family, Status},
     },
 };
@@ -69,14 +70,13 @@ fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
         format!(
             "in {} over {} the holder is tid {tid} and switch_number stays {}",
             words::count(gil.samples.len(), "reading"),
-            words::age(span),
+            humane(span),
             first.switch_number
         ),
     );
-    case.support(0.0, "waits", format!("{} wait for it", words::count(waiters.len(), "thread")));
     // A look of a tenth less than a second is a second's observation with its start-up taken off.
     if span < weights::STANDING_NS / 10 * 8 {
-        let fact = format!("the readings span {} only", words::age(span));
+        let fact = format!("the readings span {} only", humane(span));
         case.contradict(weights::GIL_SHORT_LOOK, "gil", fact);
     }
     if holder.resolved.wait.kind == WaitKind::Running {
@@ -97,10 +97,12 @@ fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
     victims.extend(scene.victims(&ends).into_iter().filter(|end| !ends.contains(end)));
     victims.sort_unstable();
     victims.dedup();
+    let verb = if victims.len() == 1 { "waits" } else { "wait" };
     let summary = format!(
-        "{} keeps the GIL and does not give it up ({}); {} wait for it",
+        "{} has kept the GIL for at least {}{}; {} {verb} for it",
         words::thread(&holder),
-        words::detail(&holder),
+        humane(span),
+        words::in_place(&holder),
         words::count(victims.len(), "thread"),
     );
     Some(Finding {

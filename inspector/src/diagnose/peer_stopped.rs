@@ -8,6 +8,7 @@ use super::{
 };
 use crate::model::{
     Process, TaskState, WaitKind,
+    format::humane,
     report::{End, Family, Party, PartyKind, Status},
 };
 
@@ -84,14 +85,14 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
             .all(|actor| actor.thread.activity.unchanged && actor.thread.activity.sweeps > 1);
     if unchanged || since.is_some_and(|ns| ns >= weights::STANDING_NS) {
         let fact = match since {
-            Some(ns) => format!("none of its threads has run for {}", words::age(ns)),
+            Some(ns) => format!("none of its threads has run for {}", humane(ns)),
             None => "none of its threads ran while inspector watched".into(),
         };
         case.support(weights::STOP_LASTS, "threads", fact);
     }
 
     let ends = vec![End { pid: process.pid, tid: None }];
-    let (victims, victim_ends) = victims(scene, process, &mut case);
+    let (victims, victim_ends) = victims(scene, process);
     let is_worker = process.worker.as_ref().is_some_and(|worker| worker.engine != "python");
     if victims.is_empty() && !is_worker && scene.capture.processes.len() > 1 {
         case.contradict(
@@ -104,14 +105,15 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
         case.support(
             weights::STOP_HURTS,
             "processes",
-            format!("{} wait because of it", words::count(victims.len(), "other")),
+            format!("{} behind it", words::count(victims.len(), "other")),
         );
     }
-    let mut names: Vec<&str> = victims.iter().filter_map(|victim| victim.role.as_deref()).collect();
-    names.dedup();
-    let waiting =
-        if victims.is_empty() { String::new() } else { format!("; waiting for it: {}", names.join(", ")) };
-    let since = since.map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let waiting = match victims.len() {
+        0 => String::new(),
+        1 => "; one other waits for it".into(),
+        number => format!("; {number} others wait for it"),
+    };
+    let since = since.map(|ns| format!(" for {}", humane(ns))).unwrap_or_default();
     let alive_twin = scene.capture.processes.iter().any(|other| {
         let same = other.worker.as_ref().zip(process.worker.as_ref()).is_some_and(|(a, b)| {
             (&a.engine, &a.kind, &a.role) == (&b.engine, &b.kind, &b.role) && a.role.is_some()
@@ -123,7 +125,7 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
         family: Family::PeerStopped,
         status: if alive_twin { Status::Degraded } else { Status::Wedged },
         confidence: case.confidence(),
-        summary: format!("{name} is {how}{since} and does nothing{waiting}"),
+        summary: format!("{name} has been {how}{since}{waiting}"),
         culprits: vec![process_party(process, format!("{how}{since}"))],
         victims,
         culprit_ends: ends,
@@ -136,7 +138,7 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
 }
 
 /// Who waits for a stopped process: by edges of the graph, by its place in the engine, in the middle of a transfer.
-fn victims(scene: &Scene<'_>, process: &Process, case: &mut Case) -> (Vec<Party>, Vec<End>) {
+fn victims(scene: &Scene<'_>, process: &Process) -> (Vec<Party>, Vec<End>) {
     let mut parties: Vec<Party> = Vec::new();
     let mut ends: Vec<End> = Vec::new();
     let mut add = |end: End, party: Option<Party>| {
@@ -150,17 +152,11 @@ fn victims(scene: &Scene<'_>, process: &Process, case: &mut Case) -> (Vec<Party>
     }
     for end in scene.graph.victims(&[End { pid: process.pid, tid: None }]) {
         if end.pid != process.pid && scene.at(end).is_some_and(|actor| !actor.idle) {
-            case.support(
-                0.0,
-                "waits",
-                format!("{} waits for it", scene.at(end).map(|a| words::thread(&a)).unwrap_or_default()),
-            );
             add(end, scene.at(end).map(|actor| actor.party()));
         }
     }
     for (other, why) in relations::dependents(scene, process) {
         let end = End { pid: other.pid, tid: Some(other.pid) };
-        case.support(0.0, "knowledge", format!("{} {why}", words::process(other)));
         let party = scene
             .main(other.pid)
             .map_or_else(|| process_party(other, why.clone()), |main| main.party_with(why.clone()));

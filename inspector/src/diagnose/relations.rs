@@ -49,6 +49,19 @@ fn needs(scene: &Scene<'_>, process: &Process, cause: &Process, as_peer: bool) -
     None
 }
 
+/// The other half: processes of other trees of the same engine that this one exchanges KV or requests with.
+pub(super) fn peers<'a>(scene: &Scene<'a>, process: &Process) -> Vec<&'a Process> {
+    let Some(rule) = scene.rule(process) else { return Vec::new() };
+    let own = root(scene, process);
+    let is_peer = |other: &&Process| {
+        let kind = other.worker.as_ref().map(|worker| worker.kind.as_str());
+        rule.peers_with.iter().any(|peer| Some(peer.get_ref().as_str()) == kind)
+            && same_engine(process, other)
+            && root(scene, other) != own
+    };
+    scene.capture.processes.iter().filter(is_peer).collect()
+}
+
 fn same_engine(a: &Process, b: &Process) -> bool {
     a.worker.as_ref().zip(b.worker.as_ref()).is_some_and(|(a, b)| a.engine == b.engine)
 }

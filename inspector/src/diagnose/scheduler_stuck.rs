@@ -7,6 +7,7 @@ use super::{
 };
 use crate::model::{
     WaitKind,
+    format::humane,
     report::{End, Family, Status},
 };
 
@@ -79,24 +80,17 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
     let mut victims = scene.victims(&ends);
     let served = super::relations::dependents(scene, actor.process);
     victims.extend(served.iter().map(|(process, _)| End { pid: process.pid, tid: Some(process.pid) }));
-    let owners: Vec<String> = scene
-        .graph
-        .from(actor.end())
-        .map(|edge| format!("{} [{}]", edge.through.text, edge.evidence))
-        .collect();
-    for owner in &owners {
-        case.support(0.0, "waits", owner.clone());
-    }
-    let since = actor.blocked_ns().map(|ns| format!(" for {}", words::age(ns))).unwrap_or_default();
+    let since = actor.blocked_ns().map(|ns| format!(" for {}", humane(ns))).unwrap_or_default();
     let limit = if wait.has_deadline { "" } else { " without a deadline" };
     Some(Finding {
         family: Family::SchedulerStuck,
         status: Status::Wedged,
         confidence: case.confidence(),
         summary: format!(
-            "{} has stood still{since}{limit}: {}",
+            "{} has stood still{since}{}{limit}: {}",
             words::thread(actor),
-            words::waits_on(actor)
+            words::in_place(actor),
+            words::object(actor)
         ),
         culprits: vec![actor.party()],
         victims: scene.parties(&victims),

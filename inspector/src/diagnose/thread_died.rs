@@ -295,7 +295,7 @@ fn finding(scene: &Scene<'_>, missing: &Missing<'_>) -> Finding {
         family: Family::ThreadDied,
         status: if *present > 0 || *survivable { Status::Degraded } else { Status::Wedged },
         confidence: case.confidence(),
-        summary: format!("{which} of {name} {verb} gone while the process lives on: {effect}"),
+        summary: format!("{which} of {name} {verb} gone: {effect}"),
         culprits: (0..gone.min(8)).map(party).collect(),
         victims: scene.parties(&victim_ends),
         // The absent has no node; its process is not at fault as a whole.

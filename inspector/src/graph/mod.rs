@@ -28,15 +28,6 @@ pub struct WaitGraph {
     pub cycles: Vec<Cycle>,
 }
 
-/// Somebody that others wait for and that waits for nobody itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
-    /// Who.
-    pub end: End,
-    /// Everybody who waits for it, directly or through others.
-    pub victims: Vec<End>,
-}
-
 impl WaitGraph {
     /// Builds the graph of a capture.
     pub fn build(capture: &Capture, threads: &[ResolvedThread]) -> Self {
@@ -58,16 +49,6 @@ impl WaitGraph {
     /// The edges of a cycle, in order.
     pub fn edges_of<'a>(&'a self, cycle: &'a Cycle) -> impl Iterator<Item = &'a Edge> {
         cycle.edges.iter().filter_map(|&index| self.edges.get(index as usize))
-    }
-
-    /// Those that others wait for and that wait for nobody, the one with the most victims first.
-    pub fn roots(&self) -> Vec<Root> {
-        let waiting: BTreeSet<End> = self.edges.iter().map(|edge| edge.from).collect();
-        let targets: BTreeSet<End> = self.edges.iter().map(|edge| edge.to).collect();
-        let mut roots: Vec<Root> =
-            targets.difference(&waiting).map(|&end| Root { end, victims: self.victims(&[end]) }).collect();
-        roots.sort_by_key(|root| (std::cmp::Reverse(root.victims.len()), root.end));
-        roots
     }
 
     /// Everybody who waits for one of `culprits`, directly or through others; the nearest first, no culprit among

@@ -33,6 +33,18 @@ pub struct Frame {
     pub address: Option<u64>,
 }
 
+impl Frame {
+    /// It belongs to a library through which programs wait (`threading`, `queue`, pyzmq…): the frame below it says more.
+    pub fn is_plumbing(&self) -> bool {
+        let file = self.file.as_deref().unwrap_or_default();
+        ["/threading.py", "/queue.py", "/socket.py", "/selectors.py", "/subprocess.py"]
+            .iter()
+            .any(|name| file.ends_with(name))
+            || file.contains("/zmq/")
+            || file.contains("/concurrent/futures/")
+    }
+}
+
 /// Why a native stack walk ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -61,18 +61,6 @@ impl Process {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// The thread that calls itself `tid` inside the process's own PID namespace.
-    ///
-    /// Thread ids in user memory (a mutex's owner, a joined thread, Python's native id) are of that namespace.
-    pub fn thread_by_ns_tid(&self, ns_tid: u32) -> Option<&Thread> {
-        self.threads.iter().find(|thread| thread.ns_tid == ns_tid)
-    }
-
-    /// The open descriptor `fd`.
-    pub fn fd(&self, fd: i32) -> Option<&Fd> {
-        self.fds.iter().find(|open| open.fd == fd)
-    }
-
     /// The frames of a list of indices; an index out of range (a damaged capture) is left out.
     pub fn frames_of<'a>(&'a self, indices: &'a [u32]) -> impl Iterator<Item = &'a Frame> {
         indices.iter().filter_map(|&index| self.frames.get(index as usize))

@@ -100,6 +100,33 @@ pub enum Family {
     Unknown,
 }
 
+impl Family {
+    /// The promised name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::RestartAsymmetry => "restart-asymmetry",
+            Self::ThreadDied => "thread-died",
+            Self::ThreadLivelocked => "thread-livelocked",
+            Self::BlockedSend => "blocked-send",
+            Self::HalfOpenConnection => "half-open-connection",
+            Self::BlockingIoOnScheduler => "blocking-io-on-scheduler",
+            Self::TransferStalled => "transfer-stalled",
+            Self::LostCompletion => "lost-completion",
+            Self::CollectiveDesync => "collective-desync",
+            Self::CollectiveStraggler => "collective-straggler",
+            Self::GpuHang => "gpu-hang",
+            Self::GilStarvation => "gil-starvation",
+            Self::DeadlockCycle => "deadlock-cycle",
+            Self::ShutdownStuck => "shutdown-stuck",
+            Self::ForkDeadlock => "fork-deadlock",
+            Self::PeerStopped => "peer-stopped",
+            Self::SchedulerStuck => "scheduler-stuck",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// Why the fleet hangs, who has to move, what to do.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {

@@ -121,6 +121,16 @@ pub enum Certainty {
     Proven,
 }
 
+impl Certainty {
+    /// The promised name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Proven => "proven",
+            Self::Likely => "likely",
+        }
+    }
+}
+
 /// Who has to act for a wait to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Owner {

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::escape;
 use crate::{
     diagnose::{Diagnosis, ThreadNote},
     graph::WaitGraph,
     model::{
-        Capture, Process, Report, TaskState, Thread,
+        Capture, Process, Report, TaskState, Thread, WaitKind, format,
         report::{SCHEMA_VERSION, ThreadReport, WorkerReport},
     },
     resolve::ResolvedThread,
@@ -75,7 +74,7 @@ fn worker_report(capture: &Capture, process: &Process) -> WorkerReport {
         state: state_word(process).into(),
         python,
         thread_count: process.thread_count,
-        command: escape::clip(&process.cmdline.join(" "), LONGEST_COMMAND).into_owned(),
+        command: format::clip(&process.cmdline.join(" "), LONGEST_COMMAND).into_owned(),
     }
 }
 
@@ -118,7 +117,8 @@ fn thread_report(
         name: thread.name().to_owned(),
         role: note.role,
         state: thread.state,
-        blocked_for_ns: thread.off_cpu_ns,
+        // Who is runnable is not blocked, whenever it was on a CPU last.
+        blocked_for_ns: thread.off_cpu_ns.filter(|_| wait.kind != WaitKind::Running),
         unchanged: thread.activity.unchanged,
         has_deadline: wait.has_deadline,
         idle: note.idle,

@@ -28,16 +28,6 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// At most `limit` characters, `…` in place of what is cut.
-pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.chars().count() <= limit {
-        return Cow::Borrowed(text);
-    }
-    let mut clipped: String = text.chars().take(limit.saturating_sub(1)).collect();
-    clipped.push('…');
-    Cow::Owned(clipped)
-}
-
 /// Control characters (C0, DEL, C1), line and paragraph separators, and the invisible marks that reorder or hide
 /// text (Unicode Technical Report 36, "bidirectional text spoofing").
 fn is_unsafe(character: char) -> bool {
@@ -53,7 +43,7 @@ fn is_unsafe(character: char) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{clip, line};
+    use super::line;
 
     #[test]
     fn harmless_text_is_left_alone() {
@@ -65,12 +55,6 @@ mod tests {
         assert_eq!(line("ok\nHEALTHY"), "ok\\nHEALTHY");
         assert_eq!(line("\x1b[2Jx\x07\r\t\u{9b}"), "\\x1b[2Jx\\x07\\r\\t\\x9b");
         assert_eq!(line("a\u{202e}b\u{2028}"), "a\\u{202e}b\\u{2028}");
-    }
-
-    #[test]
-    fn clip_counts_characters() {
-        assert_eq!(clip("äöü", 3), "äöü");
-        assert_eq!(clip("äöüß", 3), "äö…");
     }
 
     proptest! {

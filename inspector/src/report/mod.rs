@@ -3,7 +3,6 @@
 pub mod assemble;
 pub mod color;
 pub mod doctor;
-pub mod duration;
 pub mod escape;
 pub mod folded;
 pub mod json;

@@ -4,7 +4,7 @@ use super::{
     child, kernel,
     scene::{Blocked, Scene},
 };
-use crate::model::{Certainty, Owner, Process, TaskState, Thread, Wait, WaitKind};
+use crate::model::{Certainty, Owner, Process, TaskState, Thread, Wait, WaitKind, format::humane};
 
 /// The wait that the thread's state tells, or what `call` makes of its system call.
 pub(super) fn resolve(
@@ -23,7 +23,7 @@ pub(super) fn resolve(
             simple(WaitKind::Frozen, text)
         }
         TaskState::Disk => disk(process, thread, blocked.as_ref()),
-        _ if thread.on_cpu || thread.state == TaskState::Running => running(blocked.as_ref(), call),
+        _ if thread.on_cpu || thread.state == TaskState::Running => running(thread, blocked.as_ref(), call),
         _ => match blocked.as_ref() {
             Some(blocked) => call(blocked),
             None => unknown(process, thread),
@@ -37,14 +37,23 @@ fn simple(kind: WaitKind, text: String) -> Wait {
 
 /// A waiter for the GIL wakes every 5 ms to ask again (`take_gil` of `Python/ceval_gil.c`): caught awake it still waits,
 /// as long as somebody else holds the GIL.
-fn running(blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) -> Wait {
-    let Some(blocked) = blocked else { return simple(WaitKind::Running, "running".to_owned()) };
+fn running(thread: &Thread, blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) -> Wait {
+    let running = |inside: &str| {
+        // Runnable and on no CPU: its last slice may have ended in a sleep that is over, so this is no time in a queue.
+        let last = thread.off_cpu_ns.filter(|_| !thread.on_cpu);
+        let text = match last {
+            Some(ns) => format!("runnable{inside}, last on a CPU {} ago", humane(ns)),
+            None => format!("running{inside}"),
+        };
+        simple(WaitKind::Running, text)
+    };
+    let Some(blocked) = blocked else { return running("") };
     let wait = call(blocked);
     let held_by_another = wait.owners.iter().any(|owner| owner.tid != Some(blocked.thread.tid));
     if wait.kind == WaitKind::Gil && held_by_another {
         return wait;
     }
-    simple(WaitKind::Running, format!("running, in {}", blocked.name))
+    running(&format!(", in {}", blocked.name))
 }
 
 /// Stopped: who stopped it by a signal is not recorded by the kernel; a tracer is.

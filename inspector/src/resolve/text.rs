@@ -1,20 +1,9 @@
 //! One line for people about descriptors and sockets.
 
 use super::scene::{Object, Scene};
-use crate::model::{Fd, FdKind, Process, Socket, SocketFamily, SocketProtocol, wait::WaitTarget};
-
-/// A time span in the largest unit that keeps it exact to a thousandth.
-pub(super) fn seconds(ns: u64) -> String {
-    if ns >= 1_000_000_000 {
-        let thousandths = ns / 1_000_000 % 1000;
-        let whole = ns / 1_000_000_000;
-        if thousandths == 0 { format!("{whole}s") } else { format!("{whole}.{thousandths:03}s") }
-    } else if ns >= 1_000_000 {
-        format!("{}ms", ns / 1_000_000)
-    } else {
-        format!("{}us", ns / 1000)
-    }
-}
+use crate::model::{
+    Fd, FdKind, Process, Socket, SocketFamily, SocketProtocol, format::humane, wait::WaitTarget,
+};
 
 /// `tcp 127.0.0.1:1 → 127.0.0.1:2 ESTABLISHED`.
 pub(super) fn socket(socket: &Socket) -> String {
@@ -52,7 +41,7 @@ pub(super) fn descriptor(scene: &Scene<'_>, open: Option<&Fd>) -> String {
         FdKind::EventFd { id: None, count } => format!("eventfd (count {count})"),
         FdKind::Epoll { targets } => format!("epoll set of {}", targets.len()),
         FdKind::TimerFd { remaining_ns: 0 } => "timerfd (not armed)".to_owned(),
-        FdKind::TimerFd { remaining_ns } => format!("timerfd (in {})", seconds(*remaining_ns)),
+        FdKind::TimerFd { remaining_ns } => format!("timerfd (in {})", humane(*remaining_ns)),
         FdKind::SignalFd => "signalfd".to_owned(),
         FdKind::PidFd { pid } => format!("pidfd of {pid}"),
         FdKind::Inotify => "inotify".to_owned(),
@@ -92,14 +81,6 @@ pub(super) fn events(bits: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spans() {
-        assert_eq!(seconds(5_000_000_000), "5s");
-        assert_eq!(seconds(1_500_000_000), "1.500s");
-        assert_eq!(seconds(5_000_000), "5ms");
-        assert_eq!(seconds(10), "0us");
-    }
 
     #[test]
     fn event_bits() {

@@ -1,7 +1,7 @@
 //! Sleeps, and the time-outs of every other wait.
 
 use super::scene::Blocked;
-use crate::model::{Wait, WaitKind};
+use crate::model::{Wait, WaitKind, format::humane};
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// `TIMER_ABSTIME` of `clock_nanosleep`.
@@ -115,7 +115,7 @@ pub(super) fn sleep(blocked: &Blocked<'_>) -> Wait {
 /// A call that waits for a time and nothing else.
 pub(super) fn asleep(timeout: Timeout) -> Wait {
     let text = match timeout.span_ns {
-        Some(ns) => format!("sleep of {}", super::text::seconds(ns)),
+        Some(ns) => format!("sleep of {}", humane(ns)),
         None if timeout.has_deadline => "sleep until a set time".to_owned(),
         None => "sleep without end".to_owned(),
     };

@@ -5,12 +5,14 @@ use super::{
     scene::{Blocked, Scene},
     socket, text,
 };
-use crate::model::{Certainty, Fd, FdKind, Owner, Process, Thread, Wait, WaitKind};
+use crate::model::{Certainty, Fd, FdKind, Owner, Process, Socket, SocketFamily, Thread, Wait, WaitKind};
 
 /// Most I/O threads looked at (`ZMQ_IO_THREADS` is 1 unless set).
 const MAX_IO_THREADS: usize = 16;
 /// Most endpoints listed.
 const MAX_ENDPOINTS: usize = 64;
+/// Most of them named in the text.
+const MOST_NAMED: usize = 3;
 
 /// What the thread does with a ZeroMQ socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,27 +32,72 @@ pub(super) fn refine(blocked: &Blocked<'_>, wait: Wait) -> Wait {
     };
     let endpoints = endpoints(blocked.scene, blocked.process);
     let mut targets = wait.targets;
-    let mut owners: Vec<Owner> = Vec::new();
-    let mut named = Vec::new();
+    let mut sockets: Vec<&Socket> = Vec::new();
     for open in endpoints.into_iter().take(MAX_ENDPOINTS) {
         let FdKind::Socket { inode } = open.kind else { continue };
         let Some(found) = blocked.scene.socket(inode) else { continue };
         targets.push(text::target(blocked.scene, blocked.process, open.fd, 0));
-        named.push(text::socket(found));
-        // Which of the process's endpoints belongs to this ZeroMQ socket is not known: likely at most.
-        for peer in socket::peers(blocked, Some(found)) {
-            if !owners.iter().any(|owner| owner.pid == peer.pid) {
-                let evidence = format!("{}; which ZeroMQ socket it serves is not known", peer.evidence);
-                owners.push(Owner { certainty: Certainty::Likely, evidence, ..peer });
-            }
+        sockets.push(found);
+    }
+    let (what, ends) = match operation {
+        Operation::Send => to_whom(&sockets),
+        _ => (list(&sockets), sockets),
+    };
+    let mut owners: Vec<Owner> = Vec::new();
+    // Which of the process's endpoints belongs to this ZeroMQ socket is not known: likely at most.
+    for peer in ends.iter().flat_map(|socket| socket::peers(blocked, Some(socket))) {
+        if !owners.iter().any(|owner| owner.pid == peer.pid) {
+            let evidence = format!("{}; which ZeroMQ socket it serves is not known", peer.evidence);
+            owners.push(Owner { certainty: Certainty::Likely, evidence, ..peer });
         }
     }
-    let list = match named.as_slice() {
+    Wait { kind, text: format!("{verb}: {what}"), targets, owners, ..wait }
+}
+
+/// Why a send cannot go on, and the connections that keep it. `zmq_send` waits while it has no peer, or while every
+/// peer's pipe is full (zmq_setsockopt(3), `ZMQ_SNDHWM`). A pipe fills only behind a connection that takes no more
+/// bytes, so where no connection has bytes that wait there is no peer.
+fn to_whom<'a>(sockets: &[&'a Socket]) -> (String, Vec<&'a Socket>) {
+    let unanswered: Vec<String> = sockets
+        .iter()
+        .filter(|socket| socket.state == "SYN_SENT")
+        .map(|socket| format!("tcp://{}", socket.remote))
+        .take(MOST_NAMED)
+        .collect();
+    if !unanswered.is_empty() {
+        let to = unanswered.join(", ");
+        return (format!("no connection to {to}: nobody answers there (SYN_SENT)"), Vec::new());
+    }
+    let full: Vec<&Socket> =
+        sockets.iter().copied().filter(|socket| socket.state != "LISTEN" && socket.send_queue > 0).collect();
+    let open = sockets.iter().filter(|socket| socket.state == "ESTABLISHED").count();
+    match (full.is_empty(), open) {
+        (false, _) => (format!("bytes wait on {}", list(&full)), full),
+        (true, 0) => ("no peer is connected".to_owned(), full),
+        (true, 1) => {
+            ("no peer is connected (the process's one connection has nothing to send)".to_owned(), full)
+        }
+        (true, _) => (
+            format!("no peer is connected (none of the process's {open} connections has bytes to send)"),
+            full,
+        ),
+    }
+}
+
+/// The first few, those of the network before those of the host.
+fn list(sockets: &[&Socket]) -> String {
+    let mut sorted = sockets.to_vec();
+    sorted.sort_by_key(|socket| socket.family == SocketFamily::Unix);
+    let named: Vec<String> = sorted.iter().take(MOST_NAMED).map(|socket| text::socket(socket)).collect();
+    let more = match sorted.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        number => format!(" and {number} more"),
+    };
+    match named.as_slice() {
         [] => "no endpoint of the process is known".to_owned(),
         [one] => format!("endpoint {one}"),
-        several => format!("endpoints {}", several.join(", ")),
-    };
-    Wait { kind, text: format!("{verb}: {list}"), targets, owners, ..wait }
+        several => format!("endpoints {}{more}", several.join(", ")),
+    }
 }
 
 /// By the exported functions of libzmq, or the methods of pyzmq's `Socket` where no native stack was walked.
@@ -105,5 +152,52 @@ fn watched(scene: &Scene<'_>, process: &Process, thread: &Thread) -> Option<Vec<
     match &set.kind {
         FdKind::Epoll { targets } => Some(targets.iter().map(|target| target.fd).collect()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(state: &str, remote: &str, send_queue: u32) -> Socket {
+        Socket {
+            local: "127.0.0.1:5000".into(),
+            remote: remote.into(),
+            state: state.into(),
+            send_queue,
+            ..Socket::default()
+        }
+    }
+
+    #[test]
+    fn a_send_names_the_endpoint_that_does_not_answer() {
+        let sockets = [socket("ESTABLISHED", "10.0.0.1:1", 9), socket("SYN_SENT", "10.0.0.2:41872", 1)];
+        let (text, ends) = to_whom(&sockets.iter().collect::<Vec<_>>());
+        assert_eq!(text, "no connection to tcp://10.0.0.2:41872: nobody answers there (SYN_SENT)");
+        assert!(ends.is_empty(), "nobody at the other end of another connection has to act");
+    }
+
+    #[test]
+    fn a_send_names_the_connection_that_takes_no_more() {
+        let sockets = [socket("ESTABLISHED", "10.0.0.1:1", 0), socket("ESTABLISHED", "10.0.0.2:2", 4096)];
+        let (text, ends) = to_whom(&sockets.iter().collect::<Vec<_>>());
+        assert!(text.contains("10.0.0.2:2") && !text.contains("10.0.0.1:1"), "{text}");
+        assert_eq!(ends.len(), 1);
+    }
+
+    #[test]
+    fn a_send_beside_connections_with_nothing_to_send_has_no_peer() {
+        // A listener's send queue is its backlog.
+        let sockets = [socket("LISTEN", "", 128), socket("ESTABLISHED", "10.0.0.1:1", 0)];
+        let (text, ends) = to_whom(&sockets.iter().collect::<Vec<_>>());
+        assert!(text.starts_with("no peer is connected"), "{text}");
+        assert!(ends.is_empty());
+        assert_eq!(to_whom(&[]).0, "no peer is connected");
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let sockets = vec![socket("ESTABLISHED", "10.0.0.1:1", 0); 9];
+        assert!(list(&sockets.iter().collect::<Vec<_>>()).ends_with("and 6 more"));
     }
 }

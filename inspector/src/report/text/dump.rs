@@ -4,9 +4,10 @@ use super::words;
 use crate::{
     model::{
         Report, StackEnd,
+        format::{clip, humane},
         report::{ThreadReport, WorkerReport},
     },
-    report::{color::Style, duration::humane, escape, page::Page},
+    report::{color::Style, escape, page::Page},
 };
 
 /// Names are cut here in the aligned column; Linux's own are 15 bytes, Python's can be anything.
@@ -63,7 +64,7 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
         page.plain(&format!(", {deadline}"));
     }
     if let Some(owner) = thread.wait.owners.first() {
-        page.put(Style::Warn, &format!(" [{}]", words::certainty(owner.certainty)));
+        page.put(Style::Warn, &format!(" [{}]", owner.certainty.name()));
     }
     for remark in words::remarks(thread) {
         page.put(Style::Dim, &format!(" [{remark}]"));
@@ -98,5 +99,5 @@ fn id(thread: &ThreadReport) -> String {
 
 /// The name, escaped before it is measured.
 fn name(thread: &ThreadReport) -> String {
-    escape::clip(&escape::line(&thread.name), WIDEST_NAME).into_owned()
+    clip(&escape::line(&thread.name), WIDEST_NAME).into_owned()
 }

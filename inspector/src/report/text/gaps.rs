@@ -26,6 +26,17 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
+/// The first reason and how many more there are, on one line.
+pub(super) fn write_one(page: &mut Page, report: &Report) {
+    let Some(first) = report.gaps.first() else { return };
+    page.put(Style::Warn, "NOT SEEN ").plain("  ").plain(&first.source);
+    page.put(Style::Dim, &whom(&[first])).plain(": ").plain(&first.reason);
+    if let Some(more) = report.gaps.len().checked_sub(1).filter(|&more| more > 0) {
+        page.plain(&format!("; {more} more in --json"));
+    }
+    page.end();
+}
+
 fn whom(gaps: &[&Gap]) -> String {
     match gaps {
         [gap] => match (gap.pid, gap.tid) {

@@ -32,8 +32,6 @@ pub fn verdict(report: &Report, colored: bool) -> String {
     let mut page = Page::new(colored);
     if let Some(verdict) = &report.verdict {
         verdict::write(&mut page, report, verdict);
-        gaps::write(&mut page, report);
-        page.plain(&words::footer(report)).end();
     }
     page.into_text()
 }

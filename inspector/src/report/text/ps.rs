@@ -1,8 +1,12 @@
 //! `inspector ps`: one line a process.
 
 use crate::{
-    model::{Report, report::WorkerReport},
-    report::{color::Style, duration::humane, escape, page::Page},
+    model::{
+        Report,
+        format::{self, humane},
+        report::WorkerReport,
+    },
+    report::{color::Style, escape, page::Page},
 };
 
 const HEADINGS: [&str; 10] =
@@ -58,14 +62,14 @@ fn cells(process: &WorkerReport) -> [String; HEADINGS.len()] {
         numbers(&process.ports),
         text(Some(&process.state)),
         // Escaped before it is measured, so that the columns stay where they are.
-        escape::clip(&escape::line(&process.command), WIDEST_COMMAND).into_owned(),
+        format::clip(&escape::line(&process.command), WIDEST_COMMAND).into_owned(),
     ]
 }
 
 fn text(cell: Option<&str>) -> String {
     match cell {
         None | Some("") => "-".into(),
-        Some(cell) => escape::clip(&escape::line(cell), WIDEST).into_owned(),
+        Some(cell) => format::clip(&escape::line(cell), WIDEST).into_owned(),
     }
 }
 

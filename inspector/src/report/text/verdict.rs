@@ -1,65 +1,72 @@
-//! `inspector diagnose`: the verdict, who has to move, who waits, what it rests on, what to do.
+//! `inspector diagnose`: the verdict, who has to move, who waits, what it rests on, what to do. Nothing is said twice: a
+//! fact that a line above holds already is left to the JSON document.
 
-use super::words;
+use super::{gaps, words};
 use crate::{
     model::{
-        Certainty, FrameKind, Report,
-        report::{Edge, Evidence, Hypothesis, Party, PartyKind, Status, ThreadReport, Verdict},
+        Certainty, Frame, FrameKind, Report, WaitKind,
+        format::{clip, humane, time_of_day},
+        report::{
+            Edge, Evidence, Hypothesis, MissingThread, Party, PartyKind, Status, ThreadReport, Verdict,
+        },
     },
-    report::{
-        color::Style,
-        duration::{humane, time_of_day},
-        escape,
-        page::Page,
-    },
+    report::{color::Style, page::Page},
 };
 
 /// What fits into a ticket; the JSON document holds everything.
-const MOST_VICTIMS: usize = 6;
-const MOST_FACTS: usize = 8;
-const MOST_RULED_OUT: usize = 6;
-const MOST_OPEN: usize = 3;
-const MOST_EVENTS: usize = 12;
-/// A wait on many descriptors lists them all, and a ticket wants to be read.
-const MOST_CHARACTERS: usize = 180;
+const MOST_ROOTS: usize = 4;
+const MOST_VICTIMS: usize = 4;
+const MOST_FACTS: usize = 5;
+const MOST_OPEN: usize = 2;
+const MOST_EVENTS: usize = 6;
+const MOST_CHARACTERS: usize = 160;
 /// Innermost frames of a culprit: the Python ones, since they name the code that users can change, else native ones.
-const MOST_FRAMES: usize = 3;
+const MOST_FRAMES: usize = 2;
+/// Objects that a culprit holds while others wait for them.
+const MOST_HELD: usize = 2;
 /// Below this a hypothesis that nobody refuted is noise.
 const WORTH_NAMING: f64 = 0.1;
+/// As wide as a line's first word and the space behind it.
+const INDENT: &str = "           ";
 
 pub(super) fn write(page: &mut Page, report: &Report, verdict: &Verdict) {
     heading(page, verdict);
-    page.line(&escape::clip(&verdict.summary, 2 * MOST_CHARACTERS));
-    for culprit in &verdict.culprits {
-        root(page, report, culprit);
-    }
-    for missing in &report.missing_threads {
-        entry(page, "MISSING", &format!("{} · pid {}", missing.thread, missing.pid));
-        for reason in missing.because.iter().chain(&missing.effect) {
-            detail(page, reason);
+    if verdict.status == Status::Healthy {
+        healthy(page, report, verdict);
+    } else {
+        page.line(&clip(&verdict.summary, MOST_CHARACTERS));
+        capped(page, "ROOT", &verdict.culprits, MOST_ROOTS, |page, culprit| {
+            root(page, report, verdict, culprit);
+        });
+        missing(page, report, verdict);
+        capped(page, "VICTIM", &verdict.victims, MOST_VICTIMS, |page, party| victim(page, report, party));
+        evidence(page, report, verdict);
+        hypotheses(page, report, verdict);
+        let skipped = report.timeline.len().saturating_sub(MOST_EVENTS);
+        for event in report.timeline.iter().skip(skipped) {
+            entry(page, "TIMELINE", &format!("{}Z  {}", time_of_day(event.at_unix_ns), event.text));
         }
+        if !verdict.action.is_empty() {
+            label(page, "ACTION").plain(&verdict.action).end();
+        }
+        gaps::write(page, report);
     }
-    capped(page, "VICTIM", &verdict.victims, MOST_VICTIMS, |page, victim| victim_line(page, report, victim));
-    let (support, against): (Vec<&Evidence>, Vec<&Evidence>) =
-        verdict.evidence.iter().partition(|fact| fact.supports);
-    capped(page, "BECAUSE", &support, MOST_FACTS, |page, fact| fact_line(page, "BECAUSE", fact));
-    capped(page, "AGAINST", &against, MOST_FACTS, |page, fact| fact_line(page, "AGAINST", fact));
-    for claim in &report.claims {
-        entry(page, "CLAIM", &format!("{}: {}: {}", claim.claim, claim.outcome, claim.evidence));
+    page.plain(&words::footer(report)).end();
+}
+
+/// A verdict that nobody has to act on fits into five lines.
+fn healthy(page: &mut Page, report: &Report, verdict: &Verdict) {
+    let facts = |supports: bool| {
+        let facts = verdict.evidence.iter().filter(move |fact| fact.supports == supports);
+        facts.map(|fact| fact.fact.as_str())
+    };
+    let what: Vec<&str> = std::iter::once(verdict.summary.as_str()).chain(facts(true)).collect();
+    page.line(&what.join(" · "));
+    let against: Vec<&str> = facts(false).collect();
+    if !against.is_empty() {
+        label(page, "AGAINST").plain(&against.join(" · ")).end();
     }
-    let refuted: Vec<&Hypothesis> =
-        report.hypotheses.iter().filter(|hypothesis| hypothesis.refuted).collect();
-    capped(page, "RULED OUT", &refuted, MOST_RULED_OUT, |page, hypothesis| {
-        entry(page, "RULED OUT", &format!("{}: {}", words::family(hypothesis.family), hypothesis.summary));
-    });
-    open(page, report, verdict);
-    let skipped = report.timeline.len().saturating_sub(MOST_EVENTS);
-    for event in report.timeline.iter().skip(skipped) {
-        entry(page, "TIMELINE", &format!("{}Z  {}", time_of_day(event.at_unix_ns), event.text));
-    }
-    if !verdict.action.is_empty() {
-        label(page, "ACTION").plain(&verdict.action).end();
-    }
+    gaps::write_one(page, report);
 }
 
 fn heading(page: &mut Page, verdict: &Verdict) {
@@ -69,46 +76,69 @@ fn heading(page: &mut Page, verdict: &Verdict) {
         Status::Healthy => ("HEALTHY", Style::Good),
         Status::Unknown => ("UNKNOWN", Style::Warn),
     };
-    let family = words::family(verdict.family);
+    let family = verdict.family.name();
     page.put(style, word).plain("  ");
     if !family.eq_ignore_ascii_case(word) {
-        page.put(Style::Bold, &family).plain("  ");
+        page.put(Style::Bold, family).plain("  ");
     }
     page.plain(&format!("confidence {:.2}", verdict.confidence)).end();
 }
 
 /// A culprit: who, what it does, where in the code, what it holds.
-fn root(page: &mut Page, report: &Report, party: &Party) {
-    let thread = thread_of(report, party);
-    entry(page, "ROOT", &who(report, party, thread));
-    detail(page, &party.detail);
-    let Some(thread) = thread else { return };
-    if let Some(owner) = thread.wait.owners.first() {
-        let text = words::wait(thread);
-        if !party.detail.contains(text) {
-            detail(page, text);
+fn root(page: &mut Page, report: &Report, verdict: &Verdict, party: &Party) {
+    let Some(thread) = thread_of(report, party) else {
+        label(page, "ROOT").plain(&who(report, party)).end();
+        detail(page, &party.detail);
+        for reason in of_culprit(report, party).into_iter().flat_map(|missing| &missing.because) {
+            detail(page, reason);
         }
-        certain(page, &owner.evidence, owner.certainty);
+        return;
+    };
+    label(page, "ROOT").plain(&who(report, party)).plain(" · ").plain(&words::age(thread)).end();
+    if thread.wait.kind != WaitKind::Running {
+        page.plain(INDENT).plain(&clip(words::wait(thread), MOST_CHARACTERS));
+        if let Some(owner) = thread.wait.owners.first() {
+            // Where several can end the wait, no single one is proven to have to.
+            let (certainty, of) = match thread.wait.owners.len() {
+                1 => (owner.certainty, String::new()),
+                number => (Certainty::Likely, format!("one of {number}, ")),
+            };
+            let mark = format!("  [{}: {of}{}]", certainty.name(), owner.evidence);
+            page.put(certainty_style(certainty), &mark);
+        }
+        page.end();
     }
     frames(page, thread);
-    held(page, report, thread);
+    held(page, report, verdict, thread);
 }
 
 fn frames(page: &mut Page, thread: &ThreadReport) {
-    let of_kind = |kind| thread.frames.iter().filter(move |frame| frame.kind == kind).take(MOST_FRAMES);
-    let kinds = [FrameKind::Python, FrameKind::Native, FrameKind::Kernel];
-    let Some(kind) = kinds.into_iter().find(|&kind| of_kind(kind).next().is_some()) else { return };
-    for frame in of_kind(kind) {
-        page.plain("             ");
+    let of_kind = |kind| thread.frames.iter().filter(move |frame| frame.kind == kind);
+    let python: Vec<&Frame> = of_kind(FrameKind::Python).collect();
+    // The library through which it waits says less than the code that called it.
+    let own = python.iter().position(|frame| !frame.is_plumbing()).unwrap_or(0);
+    let mut shown: Vec<&Frame> = python.get(own..).unwrap_or_default().to_vec();
+    if shown.is_empty() {
+        shown = of_kind(FrameKind::Native).collect();
+    }
+    if shown.is_empty() {
+        shown = of_kind(FrameKind::Kernel).collect();
+    }
+    for frame in shown.into_iter().take(MOST_FRAMES) {
+        page.plain(INDENT);
         words::short_frame(page, frame);
     }
 }
 
-/// What others wait for until this thread acts.
-fn held(page: &mut Page, report: &Report, thread: &ThreadReport) {
+/// What others wait for until this thread acts; in a circle each one's own wait says it.
+fn held(page: &mut Page, report: &Report, verdict: &Verdict, thread: &ThreadReport) {
     let mut held: Vec<(&Edge, usize)> = Vec::new();
     for edge in &report.edges {
-        if edge.to.pid != thread.pid || edge.to.tid != Some(thread.tid) {
+        let waiter_is_root = verdict
+            .culprits
+            .iter()
+            .any(|party| (party.pid, party.tid) == (Some(edge.from.pid), edge.from.tid));
+        if edge.to.pid != thread.pid || edge.to.tid != Some(thread.tid) || waiter_is_root {
             continue;
         }
         match held.iter_mut().find(|(known, _)| known.through == edge.through) {
@@ -116,37 +146,85 @@ fn held(page: &mut Page, report: &Report, thread: &ThreadReport) {
             None => held.push((edge, 1)),
         }
     }
-    for (edge, waiters) in held.into_iter().take(MOST_FRAMES) {
-        page.plain(&format!(
-            "             {} for it: {}",
-            words::counted(waiters, "thread waits", "threads wait"),
-            edge.through.text
-        ));
-        page.put(
-            certainty_style(edge.certainty),
-            &format!("  [{}: {}]", words::certainty(edge.certainty), edge.evidence),
-        );
-        page.end();
+    for (edge, waiters) in held.into_iter().take(MOST_HELD) {
+        let waiting = words::counted(waiters, "thread waits", "threads wait");
+        page.plain(&format!("{INDENT}{waiting} for it: {}", clip(&edge.through.text, MOST_CHARACTERS)));
+        let certainty = edge.certainty;
+        page.put(certainty_style(certainty), &format!("  [{}: {}]", certainty.name(), edge.evidence)).end();
     }
 }
 
-fn victim_line(page: &mut Page, report: &Report, party: &Party) {
-    let thread = thread_of(report, party);
-    label(page, "VICTIM").plain(&who(report, party, thread));
+/// Threads that are gone and are no culprits of this verdict.
+fn missing(page: &mut Page, report: &Report, verdict: &Verdict) {
+    for missing in &report.missing_threads {
+        if !verdict.culprits.iter().any(|party| is(missing, party)) {
+            entry(page, "MISSING", &format!("{} · pid {}", missing.thread, missing.pid));
+            for reason in missing.because.iter().chain(&missing.effect) {
+                detail(page, reason);
+            }
+        }
+    }
+}
+
+fn is(missing: &MissingThread, party: &Party) -> bool {
+    party.kind == PartyKind::MissingPeer
+        && party.pid == Some(missing.pid)
+        && party.thread.as_ref() == Some(&missing.thread)
+}
+
+fn of_culprit<'a>(report: &'a Report, party: &Party) -> Option<&'a MissingThread> {
+    report.missing_threads.iter().find(|missing| is(missing, party))
+}
+
+/// One line: who, and what it waits on.
+fn victim(page: &mut Page, report: &Report, party: &Party) {
+    label(page, "VICTIM").plain(&who(report, party));
     if !party.detail.is_empty() {
-        page.plain(" · ").plain(&escape::clip(&party.detail, MOST_CHARACTERS));
+        page.plain(" · ").plain(&clip(&party.detail, MOST_CHARACTERS));
     }
     page.end();
 }
 
-/// The hypotheses that stay open.
-fn open(page: &mut Page, report: &Report, verdict: &Verdict) {
-    let open = report
-        .hypotheses
-        .iter()
-        .filter(|other| !other.refuted && other.family != verdict.family && other.confidence >= WORTH_NAMING);
-    for hypothesis in open.take(MOST_OPEN) {
-        let name = words::family(hypothesis.family);
+/// What the verdict rests on and what speaks against it, less what the lines above said.
+fn evidence(page: &mut Page, report: &Report, verdict: &Verdict) {
+    let said = |fact: &Evidence| {
+        let parties = || verdict.culprits.iter().chain(&verdict.victims);
+        verdict.summary.ends_with(&fact.fact)
+            || parties().any(|party| !party.detail.is_empty() && fact.fact.contains(&party.detail))
+            || parties().any(|party| fact.supports && repeats(&party.detail, &fact.fact))
+            || report.missing_threads.iter().any(|missing| missing.because.contains(&fact.fact))
+    };
+    let (support, against): (Vec<&Evidence>, Vec<&Evidence>) =
+        verdict.evidence.iter().filter(|fact| !said(fact)).partition(|fact| fact.supports);
+    capped(page, "BECAUSE", &support, MOST_FACTS, |page, fact| fact_line(page, "BECAUSE", fact));
+    capped(page, "AGAINST", &against, MOST_FACTS, |page, fact| fact_line(page, "AGAINST", fact));
+}
+
+/// Whether `fact` is `… is DETAIL`, with a detail that begins as the party's does.
+fn repeats(detail: &str, fact: &str) -> bool {
+    fact.split_once(" is ").is_some_and(|(_, state)| detail.starts_with(state))
+}
+
+/// The user's suspicions, what is ruled out on one line, what stays open.
+fn hypotheses(page: &mut Page, report: &Report, verdict: &Verdict) {
+    for claim in &report.claims {
+        entry(page, "CLAIM", &format!("{}: {}: {}", claim.claim, claim.outcome, claim.evidence));
+    }
+    let refuted = report.hypotheses.iter().filter(|hypothesis| hypothesis.refuted);
+    let refuted: Vec<String> = refuted
+        .map(|hypothesis| {
+            format!("{}: {}", hypothesis.family.name(), clip(&hypothesis.summary, MOST_CHARACTERS / 2))
+        })
+        .collect();
+    if !refuted.is_empty() {
+        label(page, "RULED OUT").plain(&refuted.join(" · ")).end();
+    }
+    let is_open = |other: &&Hypothesis| {
+        let explained = other.summary.ends_with(&format!("(explained by {})", verdict.family.name()));
+        !other.refuted && !explained && other.family != verdict.family && other.confidence >= WORTH_NAMING
+    };
+    for hypothesis in report.hypotheses.iter().filter(is_open).take(MOST_OPEN) {
+        let name = hypothesis.family.name();
         entry(page, "OPEN", &format!("{name} {:.2}: {}", hypothesis.confidence, hypothesis.summary));
         if let Some(test) = &hypothesis.would_settle {
             detail(page, &format!("would settle it: {test}"));
@@ -155,12 +233,12 @@ fn open(page: &mut Page, report: &Report, verdict: &Verdict) {
 }
 
 fn fact_line(page: &mut Page, word: &str, fact: &Evidence) {
-    label(page, word).plain(&escape::clip(&fact.fact, MOST_CHARACTERS));
+    label(page, word).plain(&clip(&fact.fact, MOST_CHARACTERS));
     page.put(Style::Dim, &format!("  [{}]", fact.source)).end();
 }
 
-/// `prefill scheduler TP0 · Thread-4 (transfer_worker) · pid 288571 tid 288903 · blocked 2m03s, no deadline`.
-fn who(report: &Report, party: &Party, thread: Option<&ThreadReport>) -> String {
+/// `prefill scheduler TP0 · Thread-4 (transfer_worker) · pid 288571 tid 288903`.
+fn who(report: &Report, party: &Party) -> String {
     let process = party.pid.and_then(|pid| report.workers.iter().find(|worker| worker.pid == pid));
     let role = match (&party.role, process) {
         (Some(role), _) if !role.is_empty() => role.clone(),
@@ -177,13 +255,9 @@ fn who(report: &Report, party: &Party, thread: Option<&ThreadReport>) -> String 
         (Some(pid), None) => Some(format!("pid {pid}")),
         (None, _) => None,
     };
-    let up = match (party.tid, process) {
-        (None, Some(process)) => Some(format!("{}, up {}", process.state, humane(process.up_ns))),
-        _ => None,
-    };
+    let up = process.filter(|_| party.tid.is_none()).map(|process| format!("up {}", humane(process.up_ns)));
     let name = party.thread.clone().filter(|name| *name != role);
-    let age = thread.map(words::age).filter(|age| !party.detail.contains(age.as_str()));
-    let parts = [Some(role), name, ids, up, age];
+    let parts = [Some(role), name, ids, up];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
@@ -193,7 +267,7 @@ fn thread_of<'a>(report: &'a Report, party: &Party) -> Option<&'a ThreadReport> 
 }
 
 fn entry(page: &mut Page, word: &str, text: &str) {
-    label(page, word).plain(&escape::clip(text, MOST_CHARACTERS)).end();
+    label(page, word).plain(&clip(text, MOST_CHARACTERS)).end();
 }
 
 /// The word that says what a line is, as wide as the widest of them.
@@ -203,13 +277,8 @@ fn label<'a>(page: &'a mut Page, word: &str) -> &'a mut Page {
 
 fn detail(page: &mut Page, text: &str) {
     if !text.is_empty() {
-        page.plain("             ").plain(&escape::clip(text, MOST_CHARACTERS)).end();
+        page.plain(INDENT).plain(&clip(text, MOST_CHARACTERS)).end();
     }
-}
-
-fn certain(page: &mut Page, evidence: &str, certainty: Certainty) {
-    page.plain("             ");
-    page.put(certainty_style(certainty), &format!("[{}: {evidence}]", words::certainty(certainty))).end();
 }
 
 const fn certainty_style(certainty: Certainty) -> Style {

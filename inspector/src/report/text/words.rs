@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use crate::{
     model::{
-        Certainty, Frame, FrameKind, Report, Stability, WaitKind,
-        report::{Family, ThreadReport, WorkerReport},
+        Frame, FrameKind, Report, Stability, WaitKind,
+        format::humane,
+        report::{ThreadReport, WorkerReport},
     },
-    report::{color::Style, duration::humane, page::Page},
+    report::{color::Style, page::Page},
 };
 
 /// `prefill scheduler TP0`, else the process's `comm`.
@@ -71,14 +72,6 @@ pub(super) fn remarks(thread: &ThreadReport) -> Vec<&'static str> {
     remarks
 }
 
-/// The mark of an owner or an edge.
-pub(super) const fn certainty(certainty: Certainty) -> &'static str {
-    match certainty {
-        Certainty::Proven => "proven",
-        Certainty::Likely => "likely",
-    }
-}
-
 /// `python  Queue.get  queue.py:171`, and the line's end.
 pub(super) fn frame(page: &mut Page, frame: &Frame) {
     start_frame(page, frame);
@@ -120,14 +113,6 @@ fn place(frame: &Frame) -> Cow<'_, str> {
         (Some(file), None, _) => file.into(),
         (None, _, Some(module)) => module.rsplit('/').next().unwrap_or(module).into(),
         (None, _, None) => "".into(),
-    }
-}
-
-/// The promised name of a family, as in JSON.
-pub(super) fn family(family: Family) -> String {
-    match serde_json::to_value(family) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{family:?}"),
     }
 }
 

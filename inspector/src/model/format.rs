@@ -1,6 +1,8 @@
-//! Durations as people read them: `230ms`, `12.3s`, `2m03s`, `17h03m`, `3d04h`.
+//! How every page and every sentence writes durations, times and text that is too long.
 
-/// A duration in nanoseconds, with the two units that matter.
+use std::borrow::Cow;
+
+/// A duration in nanoseconds, with the two units that matter: `230ms`, `12.3s`, `2m03s`, `17h03m`, `3d04h`.
 pub fn humane(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let seconds = ns / SECOND;
@@ -20,9 +22,19 @@ pub fn time_of_day(unix_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
+/// At most `limit` characters, `…` in place of what is cut.
+pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
+    if text.chars().count() <= limit {
+        return Cow::Borrowed(text);
+    }
+    let mut clipped: String = text.chars().take(limit.saturating_sub(1)).collect();
+    clipped.push('…');
+    Cow::Owned(clipped)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{humane, time_of_day};
+    use super::{clip, humane, time_of_day};
 
     #[test]
     fn each_scale_shows_its_two_units() {
@@ -50,5 +62,11 @@ mod tests {
     fn time_of_day_is_utc() {
         assert_eq!(time_of_day(1_700_000_000_000_000_000), "22:13:20");
         assert_eq!(time_of_day(0), "00:00:00");
+    }
+
+    #[test]
+    fn clip_counts_characters() {
+        assert_eq!(clip("äöü", 3), "äöü");
+        assert_eq!(clip("äöüß", 3), "äö…");
     }
 }
