@@ -140,7 +140,7 @@ impl Slot {
             let Err(error) = self.attempt(&mut request, deadline, &mut outcome).await else { break };
             // The stages before the one that failed were answered and are off the list.
             let Some(&stage) = request.stages.first() else { break };
-            let late = matches!(error, HelperError::Late(_));
+            let late = matches!(error, HelperError::Late { .. });
             let left = self.end_helper().await;
             outcome.gaps.push(Gap::process("helper", pid, explain(stage, &error, left)));
             request.stages.retain(|&other| other > stage);
@@ -214,15 +214,8 @@ fn explain(stage: Stage, error: &HelperError, left: Option<u32>) -> String {
         Stage::Python => "Python stacks",
         Stage::Native => "native stacks",
     };
-    let why = match error {
-        HelperError::Late(_) => {
-            " (its memory or a file of it does not come: a page that is never served, a lock on its address space, a \
-             file system that hangs)"
-        }
-        _ => "",
-    };
     let left = left.map_or_else(String::new, |pid| {
         format!("; helper process {pid} is stuck in that read and ends as soon as the kernel lets it")
     });
-    format!("{what} not read: {error}{why}{left}")
+    format!("{what} not read: {error}{left}")
 }

@@ -20,6 +20,59 @@ use crate::{
 /// How long a killed helper may take to go before it is left to itself.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// How many deadlines a helper may take that is seen running each time one is over, and how often it is looked at then.
+/// A bound all the same: a target can make its reader work.
+const MOST_DEADLINES: u32 = 3;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a late helper was seen doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It works, or waits for a processor.
+    Runnable,
+    /// It sleeps in the kernel, in this state.
+    Blocked(char),
+    /// `/proc` does not tell.
+    Unknown,
+}
+
+impl Progress {
+    /// The state in `/proc/PID/stat` of a helper: a process of ours, for which no lock of a target is taken.
+    fn of(pid: Option<u32>) -> Self {
+        let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+        let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        match state {
+            Some('R') => Self::Runnable,
+            Some(state) => Self::Blocked(state),
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// How often a helper went to sleep so far.
+fn switches(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Runnable => formatter.write_str(
+                "the helper process was still running, so this host is too busy or there is too much to read; try again \
+                 with --pid, which reads less",
+            ),
+            Self::Blocked(state) => write!(
+                formatter,
+                "the helper process sleeps in its read (state {state}): the memory or a file of the target does not come \
+                 (a page that is never served, a lock on its address space, a file system that hangs)"
+            ),
+            Self::Unknown => formatter.write_str("what the helper process was doing is not known"),
+        }
+    }
+}
+
 /// Why a helper did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HelperError {
@@ -30,8 +83,13 @@ pub enum HelperError {
     #[error("the helper process ended while it read this process ({0})")]
     Ended(String),
     /// It did not answer in time.
-    #[error("no answer within {:.1} s", .0.as_secs_f64())]
-    Late(Duration),
+    #[error("no answer within {:.1} s: {}", .waited.as_secs_f64(), .seen)]
+    Late {
+        /// How long it was waited for.
+        waited: Duration,
+        /// What it was doing then.
+        seen: Progress,
+    },
     /// It answered something else.
     #[error("the helper process answered out of turn")]
     Protocol,
@@ -122,18 +180,44 @@ impl Helper {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(self.ended().await),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(HelperError::Late(deadline)),
+            Err(_) => Err(HelperError::Late { waited: deadline, seen: self.progress() }),
         }
     }
 
+    /// Waits for an answer. A helper that works, waits for a processor on a loaded host, or sleeps for moments only gets
+    /// more time; one that sleeps in one and the same read does not.
     async fn answer(&mut self, deadline: Duration) -> Result<Answer, HelperError> {
-        let until = Instant::now() + deadline;
-        match timeout_at(until, receive(&mut self.output)).await {
-            Ok(Ok(Some(body))) => Ok(protocol::decode(&body)?),
-            Ok(Ok(None)) => Err(self.ended().await),
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(HelperError::Late(deadline)),
+        let started = Instant::now();
+        let most = started + deadline * MOST_DEADLINES;
+        let received = {
+            let Self { child, output, .. } = self;
+            let receiving = receive(output);
+            tokio::pin!(receiving);
+            let mut until = started + deadline;
+            let mut slept = None;
+            loop {
+                if let Ok(received) = timeout_at(until, &mut receiving).await {
+                    break Ok(received);
+                }
+                let seen = Progress::of(child.id());
+                let switches = child.id().and_then(switches);
+                let stuck = seen != Progress::Runnable && (switches.is_none() || switches == slept);
+                slept = switches;
+                if stuck || until >= most {
+                    break Err(HelperError::Late { waited: started.elapsed(), seen });
+                }
+                until = (Instant::now() + LOOK_AGAIN).min(most);
+            }
+        };
+        match received? {
+            Ok(Some(body)) => Ok(protocol::decode(&body)?),
+            Ok(None) => Err(self.ended().await),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::of(self.child.id())
     }
 
     async fn ended(&mut self) -> HelperError {
@@ -159,4 +243,42 @@ async fn receive(output: &mut ChildStdout) -> std::io::Result<Option<Vec<u8>>> {
     let mut body = Vec::new();
     output.take(length as u64).read_to_end(&mut body).await?;
     Ok(Some(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A "helper" that never answers: a shell that sleeps in `read`, or spins.
+    fn shell(script: &str) -> Helper {
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a shell");
+        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Helper { child, input, output }
+    }
+
+    async fn lateness(script: &str, deadline: Duration) -> (Duration, Progress) {
+        match shell(script).answer(deadline).await {
+            Err(HelperError::Late { waited, seen }) => (waited, seen),
+            other => panic!("{script} answered: {:?}", other.map(drop)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_helper_that_runs_gets_more_time_and_one_that_sleeps_is_given_up() {
+        let deadline = Duration::from_millis(300);
+        let (waited, seen) = lateness("while :; do :; done", deadline).await;
+        assert_eq!(seen, Progress::Runnable);
+        assert!(waited >= deadline * MOST_DEADLINES, "given up after {waited:?} although it ran");
+        // Given up at the first look that sees it asleep for a whole pause: the bound is not used up.
+        let (_, seen) = lateness("read line", deadline).await;
+        assert_eq!(seen, Progress::Blocked('S'));
+        let text = HelperError::Late { waited: deadline, seen }.to_string();
+        assert!(text.contains("sleeps in its read") && text.contains("state S"), "{text}");
+    }
 }
