@@ -15,6 +15,7 @@ mod namespace;
 pub mod native;
 mod peers;
 mod pool;
+mod program;
 pub mod python;
 mod readings;
 mod root;

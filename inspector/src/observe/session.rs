@@ -15,6 +15,7 @@ use super::{
     namespace::ns_tids,
     peers,
     pool::Pool,
+    program::Program,
     readings::Reading,
     tasks::{self, Sweep, Task, TaskSource},
     watch::{Key, Watch, stability},
@@ -43,6 +44,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
     let slots = std::thread::available_parallelism().map_or(2, usize::from).min(4);
+    let programs = pids.iter().filter_map(|&pid| Some((pid, Program::of(pid)?))).collect();
     let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
     let mut pool = Pool::new(plan.helper.clone(), slots, source.memory_walk());
     pool.start();
@@ -55,6 +57,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
         sights: BTreeMap::new(),
         readings: HashMap::new(),
         ns_tids,
+        programs,
         unreadable: HashSet::new(),
         gils_lost: HashSet::new(),
         gaps: gaps.into_iter().chain(opened_gaps).collect(),
@@ -72,6 +75,8 @@ struct Session<'a> {
     readings: HashMap<u32, Reading>,
     /// By pid: tids inside the process's own PID namespace.
     ns_tids: HashMap<u32, HashMap<u32, u32>>,
+    /// By pid: what it ran when the observation began.
+    programs: HashMap<u32, Program>,
     /// Processes that held a helper up, or ended one. They are not asked again: each time would cost the deadlines anew.
     unreadable: HashSet<u32>,
     /// The same, of GILs.
@@ -277,7 +282,13 @@ impl Session<'_> {
     fn finish(&mut self, processes: &mut [Process]) {
         let kernel_names = self.kernel_names();
         for process in processes {
-            let reading = self.readings.remove(&process.pid).unwrap_or_default();
+            let mut reading = self.readings.remove(&process.pid).unwrap_or_default();
+            if self.runs_another_program(process.pid) {
+                let reason = "it replaced its program (execve) while it was observed: what was read of its memory may be \
+                              of the program before, and is left out; run the command again";
+                self.gaps.push(Gap::process("tasks", process.pid, reason));
+                reading = Reading::default();
+            }
             let ended = !self.watch.alive(process.pid);
             if ended {
                 let reason = "it ended while it was observed; what was read of it before is shown";
@@ -294,6 +305,11 @@ impl Session<'_> {
                 thread.ns_tid = inner.copied().unwrap_or(thread.tid);
             }
         }
+    }
+
+    fn runs_another_program(&self, pid: u32) -> bool {
+        let before = self.programs.get(&pid);
+        before.is_some_and(|before| Program::of(pid).is_some_and(|now| now != *before))
     }
 
     /// The names of the functions on the threads' kernel stacks, by return address.

@@ -1,0 +1,72 @@
+//! Whether a process still runs the program that it ran when the observation began.
+
+use std::{fs::File, io::Read as _};
+
+/// Most bytes of `stat` that are read; it has some 400.
+const LIMIT: u64 = 4 << 10;
+
+/// What `execve` changes and a running program does not: where its code and the base of its stack lie. The kernel places
+/// both at random, so that the same file run again differs too (not where randomisation is off: then it goes unnoticed,
+/// unless it is another program).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    start_code: u64,
+    start_stack: u64,
+}
+
+impl Program {
+    /// Reads `/proc/PID/stat`, which takes no lock of the target. `None`: gone, or we may not know.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        let mut bytes = Vec::new();
+        File::open(format!("/proc/{pid}/stat")).ok()?.take(LIMIT).read_to_end(&mut bytes).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// Fields 26 and 28 of proc(5); without the right to trace the process they are 0 or 1, and that of a process that
+    /// is exiting is 0.
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace().skip(23);
+        let start_code = fields.next()?.parse().ok()?;
+        let start_stack = fields.nth(1)?.parse().ok()?;
+        (start_code > 1 && start_stack > 1).then_some(Self { start_code, start_stack })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader, Write as _},
+        process::{Command, Stdio},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_runs_another_program_is_noticed() {
+        let mut child = Command::new("sh")
+            .args(["-c", "echo ready; read line; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut lines = BufReader::new(output).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let before = Program::of(child.id()).expect("our own child");
+        assert_eq!(Program::of(child.id()), Some(before), "the same program stays the same");
+        input.write_all(b"go\nhello\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "hello", "cat answers");
+        assert_ne!(Program::of(child.id()), Some(before));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn addresses_that_are_hidden_are_not_compared() {
+        let stat = |code: u64| format!("1 (a) b) S{} {code} 9 77 0", " 0".repeat(22));
+        assert_eq!(Program::parse(&stat(55)), Some(Program { start_code: 55, start_stack: 77 }));
+        assert_eq!(Program::parse(&stat(1)), None);
+        assert_eq!(Program::parse("rubbish"), None);
+    }
+}
