@@ -30,10 +30,16 @@ pub(super) struct Definition {
     pub(super) first: u64,
 }
 
-/// Opens the file that is mapped at `region` in process `pid`, without ever opening what is not a regular file.
+/// Opens the file that is mapped at `region` in process `pid`, without ever opening what is not a regular file. A file
+/// that has the path by now and is another one would give addresses that are wrong: its inode must be the mapped one.
+/// (Devices are not compared: btrfs and overlayfs show another one to `stat` than to `maps`.)
 fn open(pid: u32, region: &Region) -> Option<File> {
-    [mapped(pid, region), root::look_up(pid, &region.path)].into_iter().find_map(|handle| {
-        let handle = handle.ok()?;
+    let named = || {
+        let named = root::look_up(pid, &region.path)?;
+        let same = named.metadata()?.ino() == region.inode;
+        same.then_some(named).ok_or_else(|| io::Error::other("another file has its path"))
+    };
+    mapped(pid, region).or_else(|_| named()).ok().and_then(|handle| {
         let status = rustix::fs::fstat(&handle).ok()?;
         let size = u64::try_from(status.st_size).ok()?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile || size > MAX_FILE {
@@ -96,4 +102,22 @@ pub(super) fn find(pid: u32, region: &Region, name: &str, section: &str) -> Opti
     }
     let (_, entry) = sections.section_by_name(endian, section.as_bytes())?;
     Some(Definition { address: entry.sh_addr(endian), first })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::maps::Maps, *};
+
+    #[test]
+    fn a_file_that_took_the_path_of_the_mapped_one_is_not_opened() {
+        let pid = std::process::id();
+        let maps = Maps::read(pid).unwrap();
+        let own = std::fs::metadata("/proc/self/exe").unwrap().ino();
+        let region = maps.regions().iter().find(|region| region.inode == own).unwrap();
+        assert!(open(pid, region).is_some());
+        // No such mapping: only the path is left to go by.
+        let by_path = Region { start: region.start + 1, ..region.clone() };
+        assert!(open(pid, &by_path).is_some());
+        assert!(open(pid, &Region { inode: own + 1, ..by_path }).is_none());
+    }
 }

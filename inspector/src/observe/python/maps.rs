@@ -17,6 +17,8 @@ pub(super) struct Region {
     pub(super) writable: bool,
     /// Offset of `start` in the file.
     pub(super) offset: u64,
+    /// Inode of the file; 0 for anonymous memory.
+    pub(super) inode: u64,
     /// Path as the kernel prints it; empty for anonymous memory.
     pub(super) path: String,
 }
@@ -71,7 +73,7 @@ fn parse_line(line: &[u8]) -> Option<Region> {
     let offset = fields.next()?;
     let _device = fields.next()?;
     let inode_and_path = fields.next()?;
-    let path = inode_and_path.split_once(' ').map_or("", |(_, path)| path.trim_start());
+    let (inode, path) = inode_and_path.split_once(' ').unwrap_or((inode_and_path, ""));
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     Some(Region {
         start,
@@ -79,7 +81,8 @@ fn parse_line(line: &[u8]) -> Option<Region> {
         readable: permissions.starts_with('r'),
         writable: permissions.get(1..2) == Some("w"),
         offset: u64::from_str_radix(offset, 16).ok()?,
-        path: path.to_owned(),
+        inode: inode.trim_end().parse().ok()?,
+        path: path.trim_start().to_owned(),
     })
 }
 
@@ -97,6 +100,7 @@ mod tests {
         let region = maps.find(0x7f00).unwrap();
         assert_eq!(region.file_name(), "a b.so");
         assert_eq!((region.offset, region.writable, region.readable), (0x1000, true, true));
+        assert_eq!((region.inode, maps.find(0x100).unwrap().inode), (1234, 0));
         assert!(maps.find(0x8f00).is_none());
         assert!(maps.find(0x50).is_none());
         assert_eq!(maps.find(0x1ff).unwrap().path, "");
