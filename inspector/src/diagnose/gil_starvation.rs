@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
-    scene::Scene,
+    scene::{Actor, Scene},
     weights, words,
 };
 use crate::{
@@ -17,10 +17,16 @@ use crate::{
 pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
     let mut findings = Vec::new();
     let (mut gils, mut sampled) = (0_usize, 0_usize);
+    let mut starved = None;
     for process in &scene.capture.processes {
         for gil in process.python.iter().flat_map(PythonRuntime::gils) {
             gils += 1;
             sampled += usize::from(gil.samples.len() > 1);
+            // Who would give it up, but gets no CPU to do so, is no culprit.
+            if let Some(holder) = holder(scene, process, gil).filter(Actor::is_starved) {
+                starved = Some(words::thread(&holder));
+                continue;
+            }
             findings.extend(finding(scene, process, gil));
         }
     }
@@ -36,6 +42,12 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
             "an observation of a second (--duration 1s)".into(),
         );
     }
+    if let Some(thread) = starved {
+        let why =
+            format!("{thread} holds a GIL and wants a CPU, and got none: the host has too few for its load");
+        let settle = "an observation while the host is less loaded, or a longer one".into();
+        return Weighed::or_open(Family::GilStarvation, findings, why, settle);
+    }
     let why = match gils {
         0 => "no GIL was seen".to_owned(),
         _ => format!("of {} none is kept from threads that ask for it", words::count(gils, "GIL")),
@@ -43,13 +55,18 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
     Weighed::or_refuted(Family::GilStarvation, findings, why.clone(), vec![contradicts("gil", why)])
 }
 
+/// The thread that held the GIL in every reading.
+fn holder<'s>(scene: &'s Scene<'_>, process: &Process, gil: &Gil) -> Option<Actor<'s>> {
+    scene.at(End { pid: process.pid, tid: Some(frozen_holder(&gil.samples)?) })
+}
+
 fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
-    let tid = frozen_holder(&gil.samples)?;
-    let holder = scene.at(End { pid: process.pid, tid: Some(tid) })?;
+    let holder = holder(scene, process, gil)?;
+    let tid = holder.thread.tid;
     if holder.is_stopped() {
         return None; // A stopped process keeps its GIL: the stop is the cause.
     }
-    let waits = |kind| move |actor: &super::scene::Actor<'_>| actor.resolved.wait.kind == kind;
+    let waits = |kind| move |actor: &Actor<'_>| actor.resolved.wait.kind == kind;
     let waiters: Vec<End> = scene
         .of(process.pid)
         .filter(waits(WaitKind::Gil))

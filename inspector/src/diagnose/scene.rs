@@ -222,6 +222,12 @@ impl<'a> Actor<'a> {
             .map(|frame| last_component(&frame.function))
     }
 
+    /// It wants a CPU and got none over the whole observation: the host is overloaded, or its quota is used up.
+    pub(super) fn is_starved(&self) -> bool {
+        let activity = &self.thread.activity;
+        activity.sweeps > 1 && activity.running == activity.sweeps && activity.cpu_ns == Some(0)
+    }
+
     /// It is stopped or frozen.
     pub(super) fn is_stopped(&self) -> bool {
         is_stopped(self.thread, self.resolved)

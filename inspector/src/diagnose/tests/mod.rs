@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use self::builder::{Builder, DECODE, DECODE_DETOKENIZER, DECODE_HTTP, PREFILL, PREFILL_HTTP, SECOND};
 use super::Diagnosis;
 use crate::model::{
-    Bystander, Certainty, Fd, FdKind, Gap, Owner, PythonThread, Socket, TaskState, Tier, WaitKind,
+    Activity, Bystander, Certainty, Fd, FdKind, Gap, Owner, PythonThread, Socket, TaskState, Tier, WaitKind,
     report::{Family, Party, PartyKind, Status},
 };
 
@@ -200,6 +200,22 @@ fn a_native_call_that_keeps_the_gil() {
     let mut stopped = starved([7, 7, 7]);
     stopped.stop(PREFILL, TaskState::Stopped);
     assert_verdict(&stopped.diagnose(), Status::Wedged, Family::PeerStopped);
+}
+
+#[test]
+fn a_holder_that_gets_no_cpu_is_no_culprit() {
+    let mut overloaded = starved([7, 7, 7]);
+    let holder = overloaded.thread(PREFILL, PREFILL + 3);
+    holder.state = TaskState::Running;
+    holder.activity =
+        Activity { sweeps: 3, running: 3, cpu_ns: Some(0), unchanged: true, ..Activity::default() };
+    assert_healthy(&overloaded);
+    let hypotheses = overloaded.diagnose().hypotheses;
+    let gil = hypotheses.iter().find(|hypothesis| hypothesis.family == Family::GilStarvation).unwrap();
+    assert!(!gil.refuted && gil.summary.contains("wants a CPU"), "{gil:?}");
+    // It runs, and keeps it.
+    overloaded.thread(PREFILL, PREFILL + 3).activity.cpu_ns = Some(SECOND / 2);
+    assert_verdict(&overloaded.diagnose(), Status::Wedged, Family::GilStarvation);
 }
 
 fn sending() -> Builder {
