@@ -140,14 +140,14 @@ fn a_full_disk() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().display().to_string();
     let script = format!(
-        "mount -t tmpfs -o size=4k none {disk}; status=0; \"$@\" >{disk}.out 2>{disk}.err || status=$?; ls -A {disk} >&2; exit $status"
+        "mount -t tmpfs -o size=4k none {disk}; head -c 4096 /dev/zero >{disk}/full; status=0; \"$@\" >{disk}.out 2>{disk}.err || status=$?; ls -A {disk} >&2; exit $status"
     );
     let finished = Inspector::new(&["dump", "--pid", &fixture.pid().to_string()])
         .arg("-o")
         .arg(folder.path().join("r.json"))
         .under(&in_mount_namespace(&script))
         .run()?;
-    assert_eq!(finished.stderr, "", "nothing is left on the disk");
+    assert_eq!(finished.stderr, "full\n", "nothing of ours is left on the disk");
     let said = fs::read_to_string(format!("{disk}.err"))?;
     let printed = fs::read_to_string(format!("{disk}.out"))?;
     fs::remove_file(format!("{disk}.err"))?;
