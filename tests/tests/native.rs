@@ -12,7 +12,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
-use inspector::model::{Frame, StackEnd};
+use inspector::model::{Frame, SavedMemory, StackEnd};
 use inspector::observe::frames::FrameTable;
 use inspector::observe::helper::protocol::ThreadRequest;
 use inspector::observe::memory::{ProcessReader, TargetMemory as _};
@@ -60,6 +60,16 @@ struct Walked {
 impl Walked {
     /// Walks the threads that gdb saw, from the registers that it saw.
     fn new(pid: u32, seen: &BTreeMap<u32, GdbThread>, options: &WalkOptions) -> Self {
+        Self::with_tops(pid, seen, options, &BTreeMap::new())
+    }
+
+    /// The same, with the tops of stacks that were read before.
+    fn with_tops(
+        pid: u32,
+        seen: &BTreeMap<u32, GdbThread>,
+        options: &WalkOptions,
+        tops: &BTreeMap<u32, SavedMemory>,
+    ) -> Self {
         let request = |(&tid, thread): (&u32, &GdbThread)| ThreadRequest {
             tid,
             registers: Some(thread.registers),
@@ -70,7 +80,7 @@ impl Walked {
         let mut table = FrameTable::default();
         let mut walker = Walker::new(Rc::<ProcessReader>::clone(&memory), pid, options).expect("its maps");
         assert!(walker.knows(&requests), "every thread is where something is mapped");
-        let read = walker.walk(&requests, &|_| None, &mut table);
+        let read = walker.walk(&requests, &|tid| tops.get(&tid), &mut table);
         assert_eq!(read.gaps, [], "nothing is missing");
         let table = table.into_frames();
         let frames = |indices: &[u32]| indices.iter().map(|&index| table[index as usize].clone()).collect();
@@ -211,6 +221,37 @@ fn memory_alone_gives_the_same_addresses() -> Result<()> {
         }
         assert!(walked.stacks[&tid].0.iter().all(|frame| frame.function.starts_with(['0', '<'])), "{name}");
     }
+    Ok(())
+}
+
+/// The memory walk brings the tops of stacks: they are used, and those of another moment are not.
+#[test]
+fn the_tops_of_stacks_may_be_given() -> Result<()> {
+    let target = Target::start(Command::new(blocked()?))?;
+    let pid = target.process.pid();
+    let seen = gdb::threads(pid)?;
+    let plain = Walked::new(pid, &seen, &WalkOptions::default());
+    let memory = ProcessReader::new(pid);
+    let mut tops = BTreeMap::new();
+    for (&tid, thread) in &seen {
+        let mut top = SavedMemory { address: thread.registers.sp, bytes: vec![0; 1024] };
+        memory.read(top.address, &mut top.bytes)?;
+        tops.insert(tid, top);
+    }
+    let given = Walked::with_tops(pid, &seen, &WalkOptions::default(), &tops);
+    assert_eq!(given.stacks, plain.stacks);
+    // Noise in place of stacks, from 16 bytes below: were it used, no stack would come out right.
+    for top in tops.values_mut() {
+        top.address -= 16;
+        top.bytes.fill(0xa5);
+    }
+    let stale = Walked::with_tops(pid, &seen, &WalkOptions::default(), &tops);
+    assert_eq!(stale.stacks, plain.stacks);
+    for top in tops.values_mut() {
+        top.address += 16;
+    }
+    let noise = Walked::with_tops(pid, &seen, &WalkOptions::default(), &tops);
+    assert_ne!(noise.stacks, plain.stacks, "what is given is used");
     Ok(())
 }
 
