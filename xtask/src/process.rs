@@ -142,12 +142,25 @@ impl Owned {
 
     /// Waits for its end, or for Ctrl-C.
     pub(crate) fn wait(&mut self) -> Result<ExitStatus> {
+        self.wait_at_most(Duration::MAX)?.with_context(|| format!("{} goes on", self.line))
+    }
+
+    /// Waits for its end, but no longer than that; `None`: it goes on. It is noticed as it ends: runs are timed by this.
+    pub(crate) fn wait_at_most(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        let start = Instant::now();
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let end = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        let look_every = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.as_nanos() as _ };
         loop {
             if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
+                return Ok(Some(status));
+            }
+            if start.elapsed() >= patience {
+                return Ok(None);
             }
             interrupt::check()?;
-            std::thread::sleep(LOOK_EVERY);
+            let mut ended = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ended, Some(&look_every))?;
         }
     }
 

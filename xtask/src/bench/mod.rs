@@ -3,6 +3,7 @@
 //! The target is a Python process of 1000 threads with 25 frames each, which also holds native heartbeat threads: one sleeps 1 ms at a
 //! time, one maps and unmaps memory. The peers (py-spy, pystack) are installed into an environment of the bench's own.
 
+mod hangs;
 mod table;
 mod target;
 mod tools;
@@ -49,6 +50,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     memory_reads(&tools, &target, options, &mut rows)?;
     zero_stop(&tools, &mut target, options, &mut rows)?;
     drop(target);
+    hangs::hangs(&tools, &mut rows)?;
     time_to_verdict(&inspector, options, &mut rows)?;
     let file = root().join("target/bench.json");
     fs::write(&file, serde_json::to_string_pretty(&json!({ "rows": rows }))?)?;

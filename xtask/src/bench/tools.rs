@@ -65,6 +65,15 @@ impl Tool {
         Ok(took)
     }
 
+    /// Runs it, but no longer than that; the wall time, `None` where it did not end.
+    pub(super) fn run_at_most(&self, pid: u32, patience: Duration) -> Result<Option<Duration>> {
+        let mut command = self.command(pid);
+        let start = Instant::now();
+        let ended = Owned::start(&mut command)?.wait_at_most(patience)?;
+        let took = start.elapsed();
+        Ok(ended.map(|_| took))
+    }
+
     /// Runs it under strace and counts its reads of other processes' memory.
     pub(super) fn memory_reads(&self, pid: u32) -> Result<usize> {
         let log = tempfile::NamedTempFile::new()?;
