@@ -13,5 +13,6 @@ pub mod graph;
 pub mod knowledge;
 pub mod model;
 pub mod observe;
+mod patience;
 pub mod report;
 pub mod resolve;

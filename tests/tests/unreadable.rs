@@ -76,6 +76,23 @@ fn an_address_space_lock_that_is_never_released_is_not_waited_for() -> Result<()
     let document = Inspector::json("dump", &[pid]).arg("--tier").arg("memory").document()?;
     assert_eq!(document.thread(pid, stuck)?["state"], "disk");
     assert!(gaps(&document, pid).contains("not read"), "{:#}", document.json["gaps"]);
+    // The other process that shares this memory hangs in execve, and with it who reads most of its files in /proc.
+    let execs = number(&facts, "execs")?;
+    for tier in [None, Some("memory"), Some("proc")] {
+        let mut command = Inspector::json("dump", &[execs]);
+        if let Some(tier) = tier {
+            command = command.arg("--tier").arg(tier);
+        }
+        let document = command.document()?;
+        let thread = document.thread(execs, execs)?;
+        assert_eq!(thread["state"], "disk", "{tier:?}: {thread:#}");
+        let gaps = gaps(&document, execs);
+        assert!(gaps.contains("execve"), "{tier:?}: {:#}", document.json["gaps"]);
+        assert_eq!(gaps.contains("no system calls"), tier == Some("memory"), "{tier:?}: {gaps}");
+        if tier.is_none() {
+            assert_eq!(thread["wait"]["syscall"], "execve", "{thread:#}");
+        }
+    }
     Ok(())
 }
 

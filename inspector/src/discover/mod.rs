@@ -1,10 +1,7 @@
 //! Processes to workers: engine, role, rank, GPUs, ports, parent, start time.
 //!
-//! Everything is read from `/proc`. Most of it cannot block: `comm`, `stat`, `status`, `cgroup`, the `exe` and `fd` links
-//! take no lock that a target can hold for good. `cmdline` and `environ` are the exception: the kernel copies them out of
-//! the target's memory under its `mmap_lock` (`fs/proc/base.c`, `get_mm_cmdline`, `environ_read`), so that a process
-//! whose lock is held for good would hold us too. They are read by [`patient`], on threads of their own, under a
-//! deadline; the wait is killable, and a thread that hangs there ends with the command.
+//! Everything is read from `/proc`. What a target can hold up there (its `mmap_lock`, an `execve` that hangs) is read by
+//! [`patient`], under a deadline. A process that hangs in `execve` is described by what `status` alone tells.
 
 mod cgroup;
 mod listening;
@@ -14,14 +11,17 @@ mod stat;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::unix::fs::MetadataExt,
 };
 
 use rustix::time::{ClockId, clock_gettime};
 
 pub use listening::listening;
 
-use self::{cgroup::Freezers, patient::Patient, stat::Basics};
+use self::{
+    cgroup::Freezers,
+    patient::{Links, Patient},
+    stat::Basics,
+};
 use crate::{
     knowledge::{File, Knowledge, ProcessRule, Sets, rank},
     model::{Gap, Process, Worker},
@@ -47,6 +47,8 @@ pub struct Scope {
 pub struct Discovery {
     /// The processes, by pid; their threads, descriptors, sockets and runtimes are left for `observe`.
     pub processes: Vec<Process>,
+    /// Those of them that hang in `execve`: of what `/proc` tells of them, much does not come.
+    pub held: BTreeSet<u32>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }
@@ -98,6 +100,8 @@ pub fn discover(knowledge: &Knowledge, scope: &Scope) -> Result<Discovery, Disco
 struct Candidate {
     basics: Basics,
     arguments: Vec<String>,
+    /// It hangs in `execve`.
+    held: bool,
 }
 
 struct Finder<'k> {
@@ -106,19 +110,27 @@ struct Finder<'k> {
     /// Every process looked at, ancestors included; `None`: it is gone.
     seen: BTreeMap<u32, Option<Candidate>>,
     wanted: BTreeSet<u32>,
+    /// Those that hang in `execve`.
+    held: BTreeSet<u32>,
     gaps: Vec<Gap>,
 }
 
 impl<'k> Finder<'k> {
     fn new(knowledge: &'k Knowledge) -> Self {
-        let (seen, wanted, gaps) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        Self { knowledge, patient: Patient::default(), seen, wanted, gaps }
+        Self {
+            knowledge,
+            patient: Patient::default(),
+            seen: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            held: BTreeSet::new(),
+            gaps: Vec::new(),
+        }
     }
 
     /// Exactly these, whatever they are.
     fn named(&mut self, pids: &[u32]) -> Result<(), DiscoverError> {
         for &pid in pids {
-            let basics = Basics::read(pid).ok_or(DiscoverError::NoSuchProcess(pid))?;
+            let basics = self.basics(pid).0.ok_or(DiscoverError::NoSuchProcess(pid))?;
             if basics.tgid != pid {
                 return Err(DiscoverError::IsThread { tid: pid, pid: basics.tgid });
             }
@@ -152,20 +164,37 @@ impl<'k> Finder<'k> {
     /// Reads a process once; `None` for kernel threads and those that are gone.
     fn candidate(&mut self, pid: u32) -> Option<&Candidate> {
         if !self.seen.contains_key(&pid) {
-            let basics = Basics::read(pid).filter(|basics| !basics.kernel_thread && basics.tgid == pid);
+            let (basics, held) = self.basics(pid);
+            let basics = basics.filter(|basics| !basics.kernel_thread && basics.tgid == pid);
             let candidate = basics.map(|basics| {
-                let arguments = match self.patient.arguments(pid) {
-                    Ok(arguments) => arguments,
-                    Err(reason) => {
-                        self.gaps.push(Gap::process("discover", pid, reason));
-                        Vec::new()
-                    }
-                };
-                Candidate { basics, arguments }
+                let arguments = if held { Ok(Vec::new()) } else { self.patient.arguments(pid) };
+                let arguments = arguments.unwrap_or_else(|reason| {
+                    self.gaps.push(Gap::process("discover", pid, reason));
+                    Vec::new()
+                });
+                Candidate { basics, arguments, held }
             });
             self.seen.insert(pid, candidate);
         }
         self.seen.get(&pid)?.as_ref()
+    }
+
+    /// The facts that cost nothing, and whether the process hangs in `execve`; `None`: it does not exist.
+    fn basics(&mut self, pid: u32) -> (Option<Basics>, bool) {
+        if self.held.contains(&pid) {
+            return (Basics::during_exec(pid), true);
+        }
+        match self.patient.basics(pid) {
+            Ok(basics) => (basics, false),
+            Err(late) => {
+                self.held.insert(pid);
+                let reason = format!(
+                    "/proc/{pid}/stat {late}; its program, arguments, age, namespaces and descriptors are not known, nor what is in its memory"
+                );
+                self.gaps.push(Gap::process("discover", pid, reason));
+                (Basics::during_exec(pid), true)
+            }
+        }
     }
 
     fn finish(mut self, scope: &Scope) -> Discovery {
@@ -200,22 +229,32 @@ impl<'k> Finder<'k> {
                 format!("the arguments of {} more processes {reason}", unwanted.len()),
             ));
         }
-        Discovery { processes, gaps }
+        let held =
+            processes.iter().map(|process| process.pid).filter(|pid| self.held.contains(pid)).collect();
+        Discovery { processes, held, gaps }
     }
 
     fn describe(&mut self, pid: u32, freezers: &Freezers, boot_ns: u64) -> Option<Process> {
-        let Candidate { basics, arguments } = self.candidate(pid)?.clone();
-        let environment = match self.patient.environment(pid, self.knowledge) {
-            Ok(environment) => environment,
-            Err(reason) => {
-                self.gaps.push(Gap::process("discover", pid, reason));
-                BTreeMap::new()
-            }
-        };
-        let worker = self.worker(pid, &environment);
+        let Candidate { basics, arguments, held } = self.candidate(pid)?.clone();
+        let environment =
+            if held { Ok(BTreeMap::new()) } else { self.patient.environment(pid, self.knowledge) };
+        let environment = environment.unwrap_or_else(|reason| {
+            self.gaps.push(Gap::process("discover", pid, reason));
+            BTreeMap::new()
+        });
+        let links = if held { Ok(Links::default()) } else { self.patient.links(pid) };
+        let links = links.unwrap_or_else(|late| {
+            let reason =
+                format!("the links of /proc/{pid} could not be followed: the first that hangs {late}");
+            self.gaps.push(Gap::process("discover", pid, reason));
+            Links::default()
+        });
+        let worker = self.worker(pid, &environment, &links.gpus);
         // Read once more after everything else: the pid must still be that of the process we looked at.
-        let now = Basics::read(pid).filter(|now| now.start_ticks == basics.start_ticks)?;
-        let start_unix_ns = boot_ns.saturating_add(now.start_ns());
+        let (now, held_now) = self.basics(pid);
+        let now = now.filter(|now| held_now || now.start_ticks == basics.start_ticks)?;
+        // 0: not known.
+        let start_unix_ns = if held_now { 0 } else { boot_ns.saturating_add(now.start_ns()) };
         let cgroup = freezers.of(pid);
         Some(Process {
             pid,
@@ -223,16 +262,14 @@ impl<'k> Finder<'k> {
             ppid: now.ppid,
             comm: now.comm,
             cmdline: arguments,
-            exe: fs::read_link(format!("/proc/{pid}/exe"))
-                .ok()
-                .map(|path| path.to_string_lossy().into_owned()),
+            exe: links.exe,
             state: now.state,
             start_unix_ns,
             uid: now.uid,
             tracer_pid: now.tracer_pid,
             frozen: cgroup.as_ref().and_then(|cgroup| cgroup.frozen),
             cgroup: cgroup.map(|cgroup| cgroup.path),
-            net_ns: fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|meta| meta.ino()),
+            net_ns: links.net_ns,
             environment,
             worker,
             thread_count: now.threads,
@@ -242,7 +279,12 @@ impl<'k> Finder<'k> {
 
     /// What a process does, by the first rule that matches; its flags are its own or those of the nearest ancestor
     /// that shows some (a title hides them).
-    fn worker(&mut self, pid: u32, environment: &BTreeMap<String, String>) -> Option<Worker> {
+    fn worker(
+        &mut self,
+        pid: u32,
+        environment: &BTreeMap<String, String>,
+        devices: &[u32],
+    ) -> Option<Worker> {
         let knowledge = self.knowledge;
         let candidate = self.candidate(pid)?.clone();
         let (file, rule) = knowledge.process_rule(&candidate.arguments, &candidate.basics.comm)?;
@@ -256,7 +298,7 @@ impl<'k> Finder<'k> {
             engine: file.name.clone(),
             kind: if is_fork { "child".into() } else { rule.kind.clone() },
             rank: rank(rule, &candidate.arguments),
-            gpus: gpus(pid, environment),
+            gpus: gpus(devices, environment),
             knowledge: file.name.clone(),
             ..Worker::default()
         };
@@ -293,13 +335,8 @@ impl<'k> Finder<'k> {
 }
 
 /// Indices of a process's GPUs: of the devices that it has open, else those that `CUDA_VISIBLE_DEVICES` lists by number.
-fn gpus(pid: u32, environment: &BTreeMap<String, String>) -> Vec<u32> {
-    let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MAX_FDS);
-    let open: BTreeSet<u32> = links
-        .filter_map(|entry| {
-            fs::read_link(entry.ok()?.path()).ok()?.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
-        })
-        .collect();
+fn gpus(devices: &[u32], environment: &BTreeMap<String, String>) -> Vec<u32> {
+    let open: BTreeSet<u32> = devices.iter().copied().collect();
     if !open.is_empty() {
         return open.into_iter().collect();
     }

@@ -1,4 +1,5 @@
-//! What `/proc/PID/stat` and `status` say: no lock of the target is taken for them.
+//! What `/proc/PID/stat` and `status` say. Some kernels make a reader of `stat` wait for an `execve` that is under way
+//! (seen on 6.18); `status` takes no lock of the target.
 
 use std::{fs::File, io::Read};
 
@@ -34,13 +35,20 @@ impl Basics {
         Self::parse(&read(pid, "stat")?, &read(pid, "status")?)
     }
 
+    /// What does not wait for an `execve` that hangs: everything but the start time.
+    pub(super) fn during_exec(pid: u32) -> Option<Self> {
+        let comm = read(pid, "comm")?.trim_end_matches('\n').to_owned();
+        // Kernel threads run no programs.
+        Self { comm, ..Self::default() }.with_status(&read(pid, "status")?)
+    }
+
     fn parse(stat: &str, status: &str) -> Option<Self> {
         // `comm` may hold spaces and parentheses: it ends at the last one.
         let (head, rest) = stat.rsplit_once(')')?;
         let comm = head.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-        let mut basics = Self {
+        let basics = Self {
             comm,
             state: TaskState::from_letter(fields.first()?.chars().next()?),
             ppid: number(1)? as u32,
@@ -48,19 +56,25 @@ impl Basics {
             start_ticks: number(19)?,
             ..Self::default()
         };
+        basics.with_status(status)
+    }
+
+    fn with_status(mut self, status: &str) -> Option<Self> {
         for line in status.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };
             let mut values = value.split_ascii_whitespace().map_while(|word| word.parse::<u32>().ok());
             match key {
-                "Tgid" => basics.tgid = values.next()?,
-                "TracerPid" => basics.tracer_pid = values.next()?,
-                "Uid" => basics.uid = values.next()?,
-                "Threads" => basics.threads = values.next()?,
-                "NSpid" => basics.ns_pids = values.take(MAX_PID_NS_LEVEL + 1).collect(),
+                "State" => self.state = TaskState::from_letter(value.trim_start().chars().next()?),
+                "PPid" => self.ppid = values.next()?,
+                "Tgid" => self.tgid = values.next()?,
+                "TracerPid" => self.tracer_pid = values.next()?,
+                "Uid" => self.uid = values.next()?,
+                "Threads" => self.threads = values.next()?,
+                "NSpid" => self.ns_pids = values.take(MAX_PID_NS_LEVEL + 1).collect(),
                 _ => {}
             }
         }
-        Some(basics)
+        Some(self)
     }
 
     /// When it was started, nanoseconds after boot.
@@ -101,6 +115,9 @@ mod tests {
         let own = Basics::read(std::process::id()).unwrap();
         assert_eq!(own.tgid, std::process::id());
         assert!(own.threads >= 1 && !own.kernel_thread);
+        let status = Basics::during_exec(std::process::id()).unwrap();
+        // Its state may differ: this thread's, or that of the test's main thread.
+        assert_eq!(status, Basics { start_ticks: 0, state: status.state, threads: status.threads, ..own });
         assert_eq!(Basics::read(u32::MAX), None);
     }
 

@@ -23,7 +23,7 @@ pub struct Process {
     pub exe: Option<String>,
     /// State of the thread-group leader.
     pub state: TaskState,
-    /// When it was started, nanoseconds since the epoch.
+    /// When it was started, nanoseconds since the epoch; 0: not known.
     pub start_unix_ns: u64,
     /// Real user id.
     pub uid: u32,

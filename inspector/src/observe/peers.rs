@@ -1,6 +1,6 @@
 //! Sockets, and who holds the other ends of what the processes hold.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
@@ -53,7 +53,7 @@ pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
         matches!(name, Some("wait4" | "waitid" | "vfork" | "clone" | "clone3"))
     });
     let mut peers = aside("fds", move || {
-        let (mut bystanders, gaps) = fds::holders(&shared, &captured);
+        let (mut bystanders, gaps) = fds::holders(&Arc::new(shared), &captured);
         if waits_for_child {
             let known: HashSet<u32> =
                 bystanders.iter().map(|bystander| bystander.pid).chain(captured.clone()).collect();

@@ -1,22 +1,50 @@
 //! Whether a process still runs the program that it ran when the observation began.
 
-use std::{fs::File, io::Read as _};
+use std::{collections::HashMap, fs::File, io::Read as _, time::Duration};
+
+use crate::patience::Patience;
 
 /// Most bytes of `stat` that are read; it has some 400.
 const LIMIT: u64 = 4 << 10;
+
+/// What processes ran when the observation began.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    known: HashMap<u32, Program>,
+    patience: Patience,
+}
+
+impl Programs {
+    /// Looks at what `pids` run now.
+    pub(super) fn of(pids: impl Iterator<Item = u32>) -> Self {
+        let mut programs = Self::default();
+        for pid in pids {
+            let program = programs.patience.run(Duration::ZERO, move || Program::of(pid));
+            programs.known.extend(program.ok().flatten().map(|program| (pid, program)));
+        }
+        programs
+    }
+
+    /// Whether the process runs another program than then. One that hangs in `execve` still has its old memory.
+    pub(super) fn changed(&mut self, pid: u32) -> bool {
+        let Some(&before) = self.known.get(&pid) else { return false };
+        let now = self.patience.run(Duration::ZERO, move || Program::of(pid));
+        now.ok().flatten().is_some_and(|now| now != before)
+    }
+}
 
 /// What `execve` changes and a running program does not: where its code and the base of its stack lie. The kernel places
 /// both at random, so that the same file run again differs too (not where randomisation is off: then it goes unnoticed,
 /// unless it is another program).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+struct Program {
     start_code: u64,
     start_stack: u64,
 }
 
 impl Program {
-    /// Reads `/proc/PID/stat`, which takes no lock of the target. `None`: gone, or we may not know.
-    pub(super) fn of(pid: u32) -> Option<Self> {
+    /// Reads `/proc/PID/stat`. `None`: gone, or we may not know.
+    fn of(pid: u32) -> Option<Self> {
         let mut bytes = Vec::new();
         File::open(format!("/proc/{pid}/stat")).ok()?.take(LIMIT).read_to_end(&mut bytes).ok()?;
         Self::parse(&String::from_utf8_lossy(&bytes))

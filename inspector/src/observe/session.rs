@@ -1,7 +1,7 @@
 //! One observation: sweep, read, sweep again, watch, put together.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use super::{
     namespace::ns_tids,
     peers,
     pool::Pool,
-    program::Program,
+    program::Programs,
     readings::Reading,
     tasks::{self, Sweep, Task, TaskSource},
     watch::{Key, Watch, stability},
@@ -40,11 +40,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs one observation.
 pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discovery) -> Capture {
-    let Discovery { processes, gaps } = discovery;
+    let Discovery { processes, held, gaps } = discovery;
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
     let slots = std::thread::available_parallelism().map_or(2, usize::from).min(4);
-    let programs = pids.iter().filter_map(|&pid| Some((pid, Program::of(pid)?))).collect();
+    let programs = Programs::of(pids.iter().copied().filter(|pid| !held.contains(pid)));
     let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
     let mut pool = Pool::new(plan.helper.clone(), slots, source.memory_walk());
     pool.start();
@@ -58,6 +58,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
         readings: HashMap::new(),
         ns_tids,
         programs,
+        held,
         unreadable: HashSet::new(),
         gils_lost: HashSet::new(),
         gaps: gaps.into_iter().chain(opened_gaps).collect(),
@@ -75,8 +76,10 @@ struct Session<'a> {
     readings: HashMap<u32, Reading>,
     /// By pid: tids inside the process's own PID namespace.
     ns_tids: HashMap<u32, HashMap<u32, u32>>,
-    /// By pid: what it ran when the observation began.
-    programs: HashMap<u32, Program>,
+    /// What they ran when the observation began.
+    programs: Programs,
+    /// Processes that hang in `execve`: nothing of them that a helper reads would come.
+    held: BTreeSet<u32>,
     /// Processes that held a helper up, or ended one. They are not asked again: each time would cost the deadlines anew.
     unreadable: HashSet<u32>,
     /// The same, of GILs.
@@ -146,8 +149,9 @@ impl Session<'_> {
 
     fn sweep(&mut self) -> Sweep {
         match self.source.sweep() {
-            Ok(sweep) => {
+            Ok(mut sweep) => {
                 self.watch.add(&sweep);
+                self.gaps.append(&mut sweep.gaps);
                 sweep
             }
             Err(error) => {
@@ -206,7 +210,10 @@ impl Session<'_> {
         }
         let request = |(pid, threads): (u32, Vec<ThreadRequest>)| {
             // Descriptors are not in memory: they are read all the same.
-            let readable = |stage: &Stage| *stage == Stage::Descriptors || !self.unreadable.contains(&pid);
+            let readable = |stage: &Stage| match stage {
+                Stage::Descriptors => !self.held.contains(&pid),
+                _ => !self.held.contains(&pid) && !self.unreadable.contains(&pid),
+            };
             // Few of the threads that move run Python: native helpers of an engine do not, and spin.
             let runs_python = |thread: &ThreadRequest| {
                 self.readings.get(&pid).is_some_and(|reading| reading.runs_python(thread.tid))
@@ -283,7 +290,7 @@ impl Session<'_> {
         let kernel_names = self.kernel_names();
         for process in processes {
             let mut reading = self.readings.remove(&process.pid).unwrap_or_default();
-            if self.runs_another_program(process.pid) {
+            if self.programs.changed(process.pid) {
                 let reason = "it replaced its program (execve) while it was observed: what was read of its memory may be \
                               of the program before, and is left out; run the command again";
                 self.gaps.push(Gap::process("tasks", process.pid, reason));
@@ -305,11 +312,6 @@ impl Session<'_> {
                 thread.ns_tid = inner.copied().unwrap_or(thread.tid);
             }
         }
-    }
-
-    fn runs_another_program(&self, pid: u32) -> bool {
-        let before = self.programs.get(&pid);
-        before.is_some_and(|before| Program::of(pid).is_some_and(|now| now != *before))
     }
 
     /// The names of the functions on the threads' kernel stacks, by return address.

@@ -5,11 +5,15 @@ use std::{
     fs,
     hash::BuildHasher,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{fdinfo::FdInfo, link, list, read_bounded};
-use crate::model::{Bystander, Fd, FdKind, Gap, TaskState};
+use crate::{
+    model::{Bystander, Fd, FdKind, Gap, TaskState},
+    patience::Patience,
+};
 
 /// Longest time for the walk; a host with a million descriptors takes seconds.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -32,12 +36,16 @@ pub struct Shared {
 /// The processes, other than those in `exclude`, that hold one of the objects. Bounded in time and number; what was
 /// left out is a gap. Processes of others cannot be looked into without privilege and are left out silently, since
 /// the caller's own descriptors would show the same lack.
-pub fn holders<S: BuildHasher>(shared: &Shared, exclude: &HashSet<u32, S>) -> (Vec<Bystander>, Vec<Gap>) {
+pub fn holders<S: BuildHasher>(
+    shared: &Arc<Shared>,
+    exclude: &HashSet<u32, S>,
+) -> (Vec<Bystander>, Vec<Gap>) {
     let (mut found, mut gaps) = (Vec::new(), Vec::new());
     if shared.inodes.is_empty() && shared.eventfds.is_empty() {
         return (found, gaps);
     }
     let ended = Instant::now() + BUDGET;
+    let (mut patience, mut late) = (Patience::default(), Vec::new());
     let pids = match list(Path::new("/proc")) {
         Ok(pids) => pids,
         Err(error) => {
@@ -57,10 +65,22 @@ pub fn holders<S: BuildHasher>(shared: &Shared, exclude: &HashSet<u32, S>) -> (V
             ));
             break;
         }
-        let fds = held(pid, shared, ended);
-        if !fds.is_empty() {
-            found.extend(identity(pid).map(|bystander| Bystander { fds, ..bystander }));
+        let shared = Arc::clone(shared);
+        let bystander = patience.run(Duration::ZERO, move || {
+            let fds = held(pid, &shared, ended);
+            if fds.is_empty() { None } else { identity(pid).map(|bystander| Bystander { fds, ..bystander }) }
+        });
+        match bystander {
+            Ok(bystander) => found.extend(bystander),
+            Err(_) => late.push(pid.to_string()),
         }
+    }
+    if let Some((first, more)) = late.split_first() {
+        let reason = format!(
+            "the descriptors of process {first}{} do not come (it hangs in execve): as the other end of a socket or pipe it would be missing",
+            if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) }
+        );
+        gaps.push(Gap::host("fds", reason));
     }
     (found, gaps)
 }
@@ -68,12 +88,13 @@ pub fn holders<S: BuildHasher>(shared: &Shared, exclude: &HashSet<u32, S>) -> (V
 /// The children of the processes `parents` that are not in `exclude`: those whom `wait4` may wait for.
 pub fn children<S: BuildHasher>(parents: &HashSet<u32, S>, exclude: &HashSet<u32, S>) -> Vec<Bystander> {
     let ended = Instant::now() + BUDGET;
+    let mut patience = Patience::default();
     let pids = list(Path::new("/proc")).unwrap_or_default();
     pids.into_iter()
         .filter_map(|pid| u32::try_from(pid).ok())
         .filter(|pid| !exclude.contains(pid))
         .take_while(|_| Instant::now() <= ended)
-        .filter_map(identity)
+        .filter_map(|pid| patience.run(Duration::ZERO, move || identity(pid)).ok().flatten())
         .filter(|bystander| parents.contains(&bystander.ppid))
         .take(MAX_BYSTANDERS)
         .collect()
@@ -167,7 +188,7 @@ mod tests {
         )
         .unwrap();
         let mut child = Command::new("sleep").arg("1000").stdout(writer).spawn().unwrap();
-        let shared = Shared { inodes: HashSet::from([inode]), ..Shared::default() };
+        let shared = Arc::new(Shared { inodes: HashSet::from([inode]), ..Shared::default() });
         let exclude = HashSet::from([std::process::id()]);
         let (found, gaps) = holders(&shared, &exclude);
         let born = children(&exclude, &HashSet::new());

@@ -21,7 +21,7 @@ pub use error::TasksError;
 pub use probe::{Capability, probe};
 pub use source::{Opened, Opening, TaskSource, open};
 
-use crate::model::{MmapLock, Registers, Syscall, TaskState};
+use crate::model::{Gap, MmapLock, Registers, Syscall, TaskState};
 
 /// One walk over the wanted processes' threads.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ pub struct Sweep {
     pub ended_ns: u64,
     /// The threads, by pid and tid.
     pub tasks: Vec<Task>,
+    /// What could not be seen; each is told by one sweep only.
+    pub gaps: Vec<Gap>,
 }
 
 /// One thread in one sweep.

@@ -5,20 +5,27 @@ use crate::model::{Registers, Syscall, TaskState};
 /// Most kernel frames of one thread (the kernel prints 64).
 const MAX_FRAMES: usize = 64;
 
-/// What is used of `stat` (`fs/proc/array.c`, `do_task_stat`).
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) comm: String,
-    pub(super) state: TaskState,
+/// `comm`, which ends in a newline that is not part of it.
+pub(super) fn comm(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(text)).into_owned()
 }
 
-/// `stat`. The name stands in parentheses and may hold parentheses itself, so the last one ends it.
-pub(super) fn stat(text: &[u8]) -> Option<Stat> {
-    let open = text.iter().position(|&byte| byte == b'(')?;
-    let close = text.iter().rposition(|&byte| byte == b')')?;
-    let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
-    let state = *text.get(close + 1..)?.iter().find(|byte| !byte.is_ascii_whitespace())?;
-    Some(Stat { comm, state: TaskState::from_letter(char::from(state)) })
+/// What is used of `status` (`fs/proc/array.c`, `proc_pid_status`). Unlike `stat` it waits for nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) state: TaskState,
+    /// Both switch counts, summed.
+    pub(super) switches: Option<u64>,
+}
+
+/// `status`. A name holds no line break: the kernel escapes it.
+pub(super) fn status(text: &[u8]) -> Option<Status> {
+    let text = String::from_utf8_lossy(text);
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let count = |name: &str| value(name)?.parse::<u64>().ok();
+    let state = TaskState::from_letter(value("State:")?.chars().next()?);
+    let switches = count("voluntary_ctxt_switches:").zip(count("nonvoluntary_ctxt_switches:"));
+    Some(Status { state, switches: switches.and_then(|(one, other)| one.checked_add(other)) })
 }
 
 /// `schedstat` (`fs/proc/base.c`, `proc_pid_schedstat`): CPU time, time spent waiting for a CPU, times switched in.
@@ -34,17 +41,6 @@ pub(super) fn schedstat(text: &[u8]) -> Option<Schedule> {
     let cpu_ns = fields.next()?.ok()?;
     let switched_in = fields.nth(1)?.ok()?;
     (switched_in != 0).then_some(Schedule { cpu_ns, switched_in })
-}
-
-/// Both switch counts of `status`, summed.
-pub(super) fn switches(text: &[u8]) -> Option<u64> {
-    let text = String::from_utf8_lossy(text);
-    let count = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name))
-            .and_then(|value| value.trim().parse::<u64>().ok())
-    };
-    count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
 }
 
 /// `syscall` (`fs/proc/base.c`, `proc_pid_syscall`).
@@ -92,11 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_parentheses() {
-        let parsed = stat(b"17 (a) (b) S 1 17 17 0").unwrap();
-        assert_eq!(parsed, Stat { comm: "a) (b".into(), state: TaskState::Sleeping });
-        assert_eq!(stat(b"17 (cut"), None);
-        assert_eq!(stat(b")("), None);
+    fn a_name_may_hold_anything() {
+        assert_eq!(comm(b"a) (b\n\n"), "a) (b\n");
+        assert_eq!(comm(b""), "");
+        assert_eq!(
+            status(b"Name:\tState:\tR\nUmask:\t0022\nState:\tS (sleeping)\n"),
+            Some(Status { state: TaskState::Sleeping, switches: None })
+        );
+        assert_eq!(status(b"Name:\tcut"), None);
     }
 
     #[test]
@@ -121,8 +120,8 @@ mod tests {
     fn counts_come_from_either_file() {
         assert_eq!(schedstat(b"4711 12 99\n"), Some(Schedule { cpu_ns: 4711, switched_in: 99 }));
         assert_eq!(schedstat(b"0 0 0\n"), None);
-        assert_eq!(switches(b"voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n"), Some(7));
-        assert_eq!(switches(b"Name:\tx\n"), None);
+        let counted = b"State:\tR\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(status(counted).and_then(|status| status.switches), Some(7));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     clock::{Calibration, monotonic_ns},
     ebpf::Walk,
     memory_walk::Grants,
-    proc::{self, ProcWalk},
+    proc::ProcWalk,
     record::{self, Context},
     restart,
 };
@@ -94,9 +94,10 @@ impl Opening {
             }
         }
         let (tier, mut walk) = if self.most == Tier::Proc {
-            (Tier::Proc, ProcWalk::new(false, false))
+            (Tier::Proc, ProcWalk::default())
         } else {
-            open_proc(pids, &mut gaps)
+            let walk = ProcWalk::open(pids, &mut gaps);
+            (if walk.reads_syscalls() { Tier::Memory } else { Tier::Proc }, walk)
         };
         walk.watch(pids);
         Opened { source: TaskSource { backend: Backend::Proc(walk) }, tier, gaps }
@@ -123,37 +124,6 @@ fn open_ebpf() -> Result<Ebpf, TasksError> {
 pub(super) fn check_namespace() -> Result<(), TasksError> {
     let namespace = std::fs::read_link("/proc/self/ns/pid").map_err(TasksError::Namespace)?;
     if namespace.as_os_str() == INITIAL_PID_NAMESPACE { Ok(()) } else { Err(TasksError::PidNamespace) }
-}
-
-fn open_proc(pids: &[u32], gaps: &mut Vec<Gap>) -> (Tier, ProcWalk) {
-    let own = [std::process::id()];
-    let mut syscalls = false;
-    let mut stacks = false;
-    for &pid in if pids.is_empty() { &own } else { pids } {
-        let (syscall, stack) = proc::allowed(pid);
-        match syscall {
-            Ok(()) => syscalls = true,
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound && !exists(pid) => continue,
-            Err(why) => gaps.push(Gap::process(
-                "tasks",
-                pid,
-                format!("no system calls and no stacks of process {pid}: cannot read /proc/{pid}/syscall: {why}; it needs its user or CAP_SYS_PTRACE (and Yama's consent)"),
-            )),
-        }
-        match stack {
-            Ok(()) => stacks = true,
-            Err(why) => gaps.push(Gap::process(
-                "tasks",
-                pid,
-                format!("no kernel stacks of process {pid}: cannot read /proc/{pid}/stack: {why}; it needs CAP_SYS_ADMIN"),
-            )),
-        }
-    }
-    (if syscalls { Tier::Memory } else { Tier::Proc }, ProcWalk::new(syscalls, stacks))
-}
-
-fn exists(pid: u32) -> bool {
-    std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
 impl TaskSource {
@@ -191,8 +161,8 @@ impl TaskSource {
             Backend::Ebpf(ebpf) => ebpf.sweep(),
             Backend::Proc(walk) => {
                 let at_ns = monotonic_ns();
-                let tasks = walk.read();
-                Ok(Sweep { at_ns, ended_ns: monotonic_ns(), tasks })
+                let (tasks, gaps) = walk.read();
+                Ok(Sweep { at_ns, ended_ns: monotonic_ns(), tasks, gaps })
             }
         }
     }
@@ -222,7 +192,7 @@ impl Ebpf {
             .unzip();
         self.recover_restarted(&mut tasks, &blocks);
         tasks.sort_unstable_by_key(|task| (task.pid, task.tid));
-        Ok(Sweep { at_ns, ended_ns, tasks })
+        Ok(Sweep { at_ns, ended_ns, tasks, gaps: Vec::new() })
     }
 
     /// Looks behind `restart_syscall`; `blocks`: each thread's `restart_block.fn`.

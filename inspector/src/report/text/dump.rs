@@ -38,7 +38,10 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     if let Some(engine) = process.engine.as_ref().filter(|engine| process.kind.as_ref() != Some(engine)) {
         page.plain(&format!(" · {engine}"));
     }
-    page.plain(&format!(" · up {} · {}", humane(process.up_ns), process.state));
+    if let Some(age) = process.age_ns() {
+        page.plain(&format!(" · up {}", humane(age)));
+    }
+    page.plain(&format!(" · {}", process.state));
     if let Some(version) = &process.python {
         page.plain(&format!(" · python {version}"));
     }

@@ -8,6 +8,7 @@ use crate::{
         format::{clip, humane, time_of_day},
         report::{
             Edge, Evidence, Hypothesis, MissingThread, Party, PartyKind, Status, ThreadReport, Verdict,
+            WorkerReport,
         },
     },
     report::{color::Style, page::Page},
@@ -255,7 +256,8 @@ fn who(report: &Report, party: &Party) -> String {
         (Some(pid), None) => Some(format!("pid {pid}")),
         (None, _) => None,
     };
-    let up = process.filter(|_| party.tid.is_none()).map(|process| format!("up {}", humane(process.up_ns)));
+    let age = process.filter(|_| party.tid.is_none()).and_then(WorkerReport::age_ns);
+    let up = age.map(|age| format!("up {}", humane(age)));
     let name = party.thread.clone().filter(|name| *name != role);
     let parts = [Some(role), name, ids, up];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
