@@ -210,14 +210,16 @@ mod tests {
 
     #[test]
     fn a_piece_over_the_edge_is_cut_short() {
-        // SAFETY: a fresh private mapping of three pages, the last of which is made inaccessible.
-        let base = unsafe {
-            let base = libc::mmap(ptr::null_mut(), 12288, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
-            libc::mprotect(base.byte_add(8192), 4096, 0);
-            base as u64
-        };
-        let mut pieces = [Piece::new(base + 4096, 8192), Piece::new(base, 64)];
+        let page = rustix::param::page_size();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe { libc::mmap(ptr::null_mut(), 3 * page, 3, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        // SAFETY: the last page of that mapping, which nothing refers to.
+        assert_eq!(unsafe { libc::mprotect(base.byte_add(2 * page), page, 0) }, 0);
+        let base = base as u64;
+        let mut pieces = [Piece::new(base + page as u64, 2 * page), Piece::new(base, 64)];
         own().read_many(&mut pieces);
-        assert_eq!(pieces.map(|piece| piece.filled), [4096, 64]);
+        assert_eq!(pieces.map(|piece| piece.filled), [page, 64]);
     }
 }

@@ -23,8 +23,9 @@ const ENDIAN: Endianness = Endianness::Little;
 /// Most program headers and section headers looked at; real images have tens.
 const MAX_PROGRAM_HEADERS: usize = 512;
 const MAX_SECTION_HEADERS: usize = 4096;
-/// Longest `.eh_frame` and `.eh_frame_hdr` read; libtorch's, the largest seen, have about 40 MiB together.
-const MAX_TABLE: u64 = 256 << 20;
+/// Most bytes of `.eh_frame` and `.eh_frame_hdr` together that an image may have. The most that was seen is libtorch_cpu's
+/// 19 MiB (PyTorch for CUDA 13), of all that vLLM and SGLang install.
+pub(super) const MAX_IMAGE_TABLES: u64 = 64 << 20;
 /// User addresses end below this on every supported layout (five-level paging: 57 bits), so sums do not overflow.
 const MAX_ADDRESS: u64 = 1 << 57;
 
@@ -73,7 +74,7 @@ pub(super) fn page_start(address: u64) -> u64 {
 }
 
 impl Image {
-    /// Reads the headers and the unwind tables, of at most `room` bytes each. The error is one clause.
+    /// Reads the headers and the unwind tables, of at most `room` bytes together. The error is one clause.
     pub(super) fn read(source: &Source<'_>, room: u64) -> Result<Self, String> {
         let bytes = source.at_offset(0, size_of::<FileHeader>() as u64).map_err(|error| error.to_string())?;
         let (header, _) = pod::from_bytes::<FileHeader>(&bytes).map_err(|()| "it is too short")?;
@@ -101,8 +102,13 @@ impl Image {
             base_svma: base_svma.ok_or("it has no loadable segment")?,
             tables: Err(String::new()),
         };
-        image.tables = image.read_tables(source, header, &programs, room.min(MAX_TABLE));
+        image.tables = image.read_tables(source, header, &programs, room);
         Ok(image)
+    }
+
+    /// Bytes of its unwind tables.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.tables.as_ref().map_or(0, |tables| (tables.index.len() + tables.frames.len()) as u64)
     }
 
     /// What must be added to the image's own addresses to get the target's, by one of its mappings.
@@ -128,10 +134,11 @@ impl Image {
             return Err("it has no unwind table (no PT_GNU_EH_FRAME)".into());
         };
         let index_svma = program.p_vaddr(ENDIAN);
-        let fits = |size: u64| {
+        let fits = |size: u64, room: u64| {
             if size <= room { Ok(size) } else { Err(format!("its unwind table of {size} bytes is too long")) }
         };
-        let size = fits(program.p_filesz(ENDIAN))?;
+        let size = fits(program.p_filesz(ENDIAN), room)?;
+        let room = room - size;
         let index =
             self.at_svma(source, index_svma, size).map_err(|error| format!("its .eh_frame_hdr: {error}"))?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(index_svma);
@@ -150,7 +157,7 @@ impl Image {
             })
             .ok_or("its .eh_frame lies outside of the image")?;
         let frames = self
-            .at_svma(source, frames_svma, fits(size)?)
+            .at_svma(source, frames_svma, fits(size, room)?)
             .map_err(|error| format!("its .eh_frame: {error}"))?;
         Ok(Tables { index: index.into(), index_svma, frames: frames.into(), frames_svma })
     }

@@ -13,14 +13,15 @@ use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
 
 use super::{
     arch, file,
-    image::{Image, Source, Tables},
+    image::{Image, MAX_IMAGE_TABLES, Source, Tables},
     maps::{Mapping, Maps},
     row::{self, Row},
 };
 use crate::{model::Gap, observe::memory::TargetMemory};
 
-/// Most bytes of unwind tables held for one process.
-const MAX_TABLES: u64 = 1 << 30;
+/// Most bytes of unwind tables held for one process. All libraries that vLLM 0.32 or SGLang 0.5.23 install with themselves,
+/// PyTorch and CUDA's included, have less than 140 MiB together.
+const MAX_TABLES: u64 = 256 << 20;
 /// Most addresses whose rows are remembered.
 const MAX_ROWS: usize = 1 << 16;
 
@@ -37,10 +38,10 @@ impl Deref for Bytes {
 }
 
 /// One image: its file, where one could be opened, and what was read of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Loaded {
     /// The open file; `None`: it was read from memory.
-    pub(super) file: Option<File>,
+    pub(super) file: Option<Rc<File>>,
     /// The image.
     pub(super) image: Image,
 }
@@ -64,6 +65,7 @@ pub(super) struct Modules {
     by_mapping: HashMap<u64, Module>,
     rows: HashMap<(u64, bool), Result<Row, String>>,
     table_bytes: u64,
+    most_table_bytes: u64,
     /// framehop, with every module that was hit so far.
     pub(super) unwinder: arch::Unwinder,
     /// What could not be opened.
@@ -82,6 +84,7 @@ impl Modules {
             by_mapping: HashMap::new(),
             rows: HashMap::new(),
             table_bytes: 0,
+            most_table_bytes: MAX_TABLES,
             unwinder: arch::Unwinder::new(),
             gaps: Vec::new(),
         }
@@ -179,21 +182,48 @@ impl Modules {
         // The parsers bound what they do; catching a panic of theirs is the last defence against a hostile file.
         let image = catch_unwind(AssertUnwindSafe(|| self.load(mapping)))
             .unwrap_or_else(|_| Err("its ELF headers cannot be parsed".into()));
-        if let Ok(Loaded { image: Image { tables: Ok(tables), .. }, .. }) = &image {
-            self.table_bytes += (tables.index.len() + tables.frames.len()) as u64;
-        }
         let image = image.map(Rc::new);
-        self.images.insert(mapping.file, image.clone());
-        image
+        self.table_bytes += image.as_ref().map_or(0, |loaded| loaded.image.table_bytes());
+        self.images.insert(mapping.file, image);
+        while self.table_bytes > self.most_table_bytes {
+            self.drop_biggest();
+        }
+        self.images.get(&mapping.file).cloned().unwrap_or_else(|| Err("it was not read".into()))
+    }
+
+    /// Forgets the tables of the image that has the most of them, whether it came first or last: a library made to be
+    /// big costs its own frames, not those of others.
+    fn drop_biggest(&mut self) {
+        let held = self.images.iter().filter_map(|(&file, image)| Some((file, image.as_ref().ok()?)));
+        let biggest = held.max_by_key(|(file, loaded)| (loaded.image.table_bytes(), *file));
+        let Some((file, biggest)) = biggest.map(|(file, loaded)| (file, Loaded::clone(loaded))) else {
+            self.table_bytes = 0;
+            return;
+        };
+        let bytes = biggest.image.table_bytes();
+        let mut without = biggest;
+        without.image.tables = Err(format!(
+            "its unwind tables of {bytes} bytes are the biggest of a process that has more than {}",
+            self.most_table_bytes
+        ));
+        let without = Rc::new(without);
+        for module in self.by_mapping.values_mut().filter(|module| module.mapping.file == file) {
+            if let Ok((loaded, _)) = &mut module.image {
+                *loaded = Rc::clone(&without);
+                self.unwinder.remove_module(module.mapping.start);
+            }
+        }
+        self.images.insert(file, Ok(without));
+        self.rows.clear();
+        self.table_bytes = self.table_bytes.saturating_sub(bytes);
     }
 
     fn load(&mut self, mapping: &Mapping) -> Result<Loaded, String> {
-        let room = MAX_TABLES.saturating_sub(self.table_bytes);
         if mapping.has_file() && !self.memory_only {
             match file::open(self.pid, mapping) {
                 Ok(file) => {
-                    let image = Image::read(&Source::File(&file), room)?;
-                    return Ok(Loaded { file: Some(file), image });
+                    let image = Image::read(&Source::File(&file), MAX_IMAGE_TABLES)?;
+                    return Ok(Loaded { file: Some(Rc::new(file)), image });
                 }
                 Err(error) => self.gaps.push(Gap::process(
                     "native",
@@ -204,7 +234,7 @@ impl Modules {
         }
         let start = self.maps.iter().find(|other| other.file == mapping.file && other.path == mapping.path);
         let start = start.filter(|first| first.offset == 0).ok_or("its first page is not mapped")?;
-        let image = Image::read(&Source::Memory(&*self.memory, start.start), room)?;
+        let image = Image::read(&Source::Memory(&*self.memory, start.start), MAX_IMAGE_TABLES)?;
         Ok(Loaded { file: None, image })
     }
 }
@@ -229,4 +259,41 @@ fn for_framehop(mapping: &Mapping, image: &Image, tables: &Tables, bias: u64) ->
     };
     let base = bias.wrapping_add(image.base_svma);
     framehop::Module::new(mapping.path.clone(), mapping.start..mapping.end, base, sections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::memory::ProcessReader;
+
+    /// This test's own images, and code in its program and in libc.
+    fn own(most_table_bytes: u64) -> (Modules, u64, u64) {
+        let pid = std::process::id();
+        let maps = Maps::read(pid).expect("own maps");
+        let mut modules = Modules::new(pid, maps, Rc::new(ProcessReader::new(pid)), false);
+        modules.most_table_bytes = most_table_bytes;
+        (modules, own as *const () as u64, libc::getppid as *const () as u64)
+    }
+
+    #[test]
+    fn tables_over_the_bound_cost_the_biggest_image_and_no_other() {
+        let (mut modules, program, libc) = own(MAX_TABLES);
+        let both = [program, libc].map(|pc| modules.row(pc, true));
+        assert!(both.iter().all(Result::is_ok), "{both:?}");
+        let all = modules.table_bytes();
+
+        for order in [[program, libc], [libc, program]] {
+            let (mut modules, ..) = own(all - 1);
+            for pc in order {
+                modules.row(pc, true).ok();
+            }
+            let why = modules.row(program, true).expect_err("this program is bigger than libc");
+            assert!(why.contains("the biggest"), "{why}");
+            assert_eq!(modules.row(libc, true), both[1]);
+            assert!(modules.table_bytes() < all, "{} of {all} bytes", modules.table_bytes());
+            // Its functions have their names all the same.
+            let module = modules.module(program).expect("it is mapped");
+            assert!(module.image.is_ok_and(|(loaded, _)| loaded.file.is_some()));
+        }
+    }
 }
