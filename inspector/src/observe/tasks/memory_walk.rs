@@ -76,12 +76,14 @@ impl fmt::Debug for Grants {
     }
 }
 
-/// A program that was inherited under the number `fd`; `None` if there is no such descriptor.
+/// A program that was inherited under the number `fd`, for the caller to own; `None` if that descriptor is none, or is
+/// anything else. To be called once for a number.
 pub fn inherited(fd: i32) -> Option<OwnedFd> {
-    // SAFETY: F_GETFD takes no argument and changes nothing.
-    let open = unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1;
-    // SAFETY: the descriptor is open, and inspector passed its number for this process to own it: nothing else here uses it.
-    open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    // The number comes from a command line, which anybody can write: only a BPF program is taken.
+    let kind = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    // SAFETY: the descriptor is open, and a BPF program: a helper loads none itself, so it is the one that inspector passed
+    // for this process to own, and nothing else here uses it.
+    (kind.as_os_str() == "anon_inode:bpf-prog").then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The program as a helper can inherit it: a descriptor that stays open over `execve`. It is closed here by dropping it.
