@@ -259,6 +259,7 @@ impl<'k> Finder<'k> {
         Some(Process {
             pid,
             ns_pids: now.ns_pids,
+            pid_ns: links.pid_ns,
             ppid: now.ppid,
             comm: now.comm,
             cmdline: arguments,

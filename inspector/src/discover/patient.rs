@@ -32,6 +32,7 @@ pub(super) struct Patient(Patience);
 pub(super) struct Links {
     pub(super) exe: Option<String>,
     pub(super) net_ns: Option<u64>,
+    pub(super) pid_ns: Option<u64>,
     /// Minor numbers of the NVIDIA devices that it has open.
     pub(super) gpus: Vec<u32>,
 }
@@ -66,9 +67,11 @@ impl Patient {
                 fs::read_link(entry.ok()?.path()).ok()?.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
             };
             let exe = fs::read_link(format!("/proc/{pid}/exe"));
+            let namespace = |kind: &str| Some(fs::metadata(format!("/proc/{pid}/ns/{kind}")).ok()?.ino());
             Links {
                 exe: exe.ok().map(|path| path.to_string_lossy().into_owned()),
-                net_ns: fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino()),
+                net_ns: namespace("net"),
+                pid_ns: namespace("pid"),
                 gpus: descriptors.filter_map(device).collect(),
             }
         })

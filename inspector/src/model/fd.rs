@@ -50,7 +50,8 @@ pub enum FdKind {
     SignalFd,
     /// A pidfd.
     PidFd {
-        /// The process it refers to; -1 once that is gone and reaped.
+        /// The host's pid of the process it refers to (`Pid` of its fdinfo, which is of the namespace of `/proc`, whoever
+        /// holds the descriptor); -1 once that is gone and reaped.
         pid: i32,
     },
     /// An inotify or fanotify descriptor.

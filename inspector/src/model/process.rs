@@ -13,6 +13,9 @@ pub struct Process {
     pub pid: u32,
     /// Its ids from the host's PID namespace inwards (`NSpid` of `/proc/PID/status`); one entry outside containers.
     pub ns_pids: Vec<u32>,
+    /// Inode of its PID namespace; `None`: not readable, or a capture that was made before it was kept.
+    #[serde(default)]
+    pub pid_ns: Option<u64>,
     /// Its parent's tgid.
     pub ppid: u32,
     /// `comm`, at most 15 bytes.

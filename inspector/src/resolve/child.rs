@@ -14,6 +14,9 @@ pub(super) fn wait(blocked: &Blocked<'_>) -> Wait {
                 pid.map(|pid| owner(blocked, pid, "named in the call")).into_iter().collect(),
             )
         }
+        Target::Host(pid) => {
+            (format!("end of child {pid}"), vec![owner(blocked, pid, "the pidfd named in the call")])
+        }
         Target::Any => {
             let capture = blocked.scene.capture;
             let captured = capture.processes.iter().map(|process| (process.pid, process.ppid));
@@ -59,7 +62,10 @@ fn owner(blocked: &Blocked<'_>, pid: u32, evidence: &str) -> Owner {
 }
 
 enum Target {
+    /// As the caller's PID namespace numbers it.
     One(u32),
+    /// As the host numbers it.
+    Host(u32),
     Any,
     Group(u32),
 }
@@ -72,7 +78,7 @@ fn target(blocked: &Blocked<'_>) -> Target {
             1 => Target::One(id),
             2 => Target::Group(id),
             3 => match blocked.open(blocked.fd(1)).map(|open| &open.kind) {
-                Some(&FdKind::PidFd { pid }) if pid > 0 => Target::One(pid.unsigned_abs()),
+                Some(&FdKind::PidFd { pid }) if pid > 0 => Target::Host(pid.unsigned_abs()),
                 _ => Target::Any,
             },
             _ => Target::Any,

@@ -69,10 +69,8 @@ fn others(blocked: &Blocked<'_>, fd: i32, awaited: u32) -> Vec<Owner> {
             pipe::others(blocked, *inode, direction)
         }
         Some(&FdKind::PidFd { pid }) if pid > 0 => {
-            let pid = blocked.scene.host_pid(blocked.process, pid.unsigned_abs());
-            let owner =
-                |pid| Owner { pid, tid: None, certainty: blocked.certainty(), evidence: "pidfd".to_owned() };
-            pid.map(owner).into_iter().collect()
+            let pid = pid.unsigned_abs();
+            vec![Owner { pid, tid: None, certainty: blocked.certainty(), evidence: "pidfd".to_owned() }]
         }
         _ => Vec::new(),
     }

@@ -88,17 +88,17 @@ impl<'a> Scene<'a> {
     }
 
     /// The host's pid of the process that calls itself `ns_pid` where `asker` lives. Outside PID namespaces the two are
-    /// the same; inside, only captured processes are known, and one is named only where no other namespace of the same
-    /// depth has that pid too.
+    /// the same; inside, it is that of a captured process of the very same namespace, or not known.
     pub(super) fn host_pid(&self, asker: &Process, ns_pid: u32) -> Option<u32> {
         if asker.ns_pids.len() <= 1 {
             return Some(ns_pid);
         }
-        let mut known = self.capture.processes.iter().filter(|other| {
-            other.ns_pids.len() == asker.ns_pids.len() && other.ns_pids.last() == Some(&ns_pid)
-        });
-        let only = known.next()?;
-        known.next().is_none().then_some(only.pid)
+        let namespace = asker.pid_ns?;
+        let processes = &self.capture.processes;
+        let found = processes
+            .iter()
+            .find(|other| other.pid_ns == Some(namespace) && other.ns_pids.last() == Some(&ns_pid));
+        found.map(|process| process.pid)
     }
 }
 

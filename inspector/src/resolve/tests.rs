@@ -118,6 +118,43 @@ fn pyzmq_is_told_by_its_python_frames_where_there_are_no_native_ones() {
     }
 }
 
+/// A parent in a container that waits for its child 7, and another process that calls itself 7.
+fn waits_for_child_7(parent_ns: Option<u64>, other_ns: Option<u64>) -> Vec<u32> {
+    let process = Process { threads: vec![blocked(61, [7, 0, 0, 0, 0, 0])], ..Process::default() };
+    let mut capture = capture(process);
+    capture.processes[0].ns_pids = vec![PID, 1];
+    capture.processes[0].pid_ns = parent_ns;
+    capture.processes.push(Process {
+        pid: 900,
+        ns_pids: vec![900, 7],
+        pid_ns: other_ns,
+        ..Process::default()
+    });
+    first(&capture).owners.iter().map(|owner| owner.pid).collect()
+}
+
+#[test]
+fn a_child_in_a_container_is_looked_for_in_that_container_only() {
+    assert_eq!(waits_for_child_7(Some(40), Some(40)), [900]);
+    // The child itself was not captured; somebody else's 7 is not it.
+    assert!(waits_for_child_7(Some(40), Some(41)).is_empty());
+    // A capture that does not tell.
+    assert!(waits_for_child_7(None, None).is_empty());
+}
+
+#[test]
+fn a_pidfd_names_the_hosts_process_whatever_container_holds_it() {
+    let mut process = poller(vec![Fd { fd: 5, kind: FdKind::PidFd { pid: 950 }, flags: 0 }], &[(5, 1)]);
+    process.threads.push(blocked(247, [3, 5, 0, 4, 0, 0]));
+    let mut capture = capture(process);
+    capture.processes[0].ns_pids = vec![PID, 1];
+    let waits: Vec<Wait> = resolve(&capture).into_iter().map(|thread| thread.wait).collect();
+    assert_eq!(waits.len(), 2);
+    for wait in waits {
+        assert_eq!(wait.owners.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [950], "{wait:?}");
+    }
+}
+
 #[test]
 fn without_a_system_call_nothing_is_guessed() {
     let thread = Thread { syscall: None, ..blocked(0, [0; 6]) };
