@@ -22,19 +22,31 @@ pub fn time_of_day(unix_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// At most `limit` characters, `…` in place of what is cut.
+/// At most `limit` characters, `…` in place of what is cut; nothing where there is no room for that either.
 pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.chars().count() <= limit {
+    if text.chars().nth(limit).is_none() {
         return Cow::Borrowed(text);
+    }
+    if limit == 0 {
+        return Cow::Borrowed("");
     }
     let mut clipped: String = text.chars().take(limit.saturating_sub(1)).collect();
     clipped.push('…');
     Cow::Owned(clipped)
 }
 
+/// As [`clip`], but it is the beginning that is cut: a path tells most at its end.
+pub fn clip_start(text: &str, limit: usize) -> Cow<'_, str> {
+    let extra = text.chars().count().saturating_sub(limit);
+    if extra == 0 {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(std::iter::once('…').chain(text.chars().skip(extra + 1)).take(limit).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{clip, humane, time_of_day};
+    use super::{clip, clip_start, humane, time_of_day};
 
     #[test]
     fn each_scale_shows_its_two_units() {
@@ -68,5 +80,9 @@ mod tests {
     fn clip_counts_characters() {
         assert_eq!(clip("äöü", 3), "äöü");
         assert_eq!(clip("äöüß", 3), "äö…");
+        assert_eq!(clip("äöüß", 0), "");
+        assert_eq!(clip_start("äöü", 3), "äöü");
+        assert_eq!(clip_start("äöüß", 3), "…üß");
+        assert_eq!(clip_start("äöüß", 0), "");
     }
 }

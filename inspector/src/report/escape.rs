@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
+use crate::model::format::{clip, clip_start};
+
 /// The text with everything that could move the cursor, start a line or reorder the line written as an escape.
 pub fn line(text: &str) -> Cow<'_, str> {
     // Nearly every name is printable ASCII, and a dump has tens of thousands.
@@ -28,6 +30,16 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// [`line`], and of that at most `limit` characters.
+pub fn name(text: &str, limit: usize) -> String {
+    clip(&line(text), limit).into_owned()
+}
+
+/// [`line`], and of that at most the last `limit` characters.
+pub fn path(text: &str, limit: usize) -> String {
+    clip_start(&line(text), limit).into_owned()
+}
+
 /// Control characters (C0, DEL, C1), line and paragraph separators, and the invisible marks that reorder or hide
 /// text (Unicode Technical Report 36, "bidirectional text spoofing").
 fn is_unsafe(character: char) -> bool {
@@ -43,7 +55,7 @@ fn is_unsafe(character: char) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::line;
+    use super::{line, name, path};
 
     #[test]
     fn harmless_text_is_left_alone() {
@@ -55,6 +67,12 @@ mod tests {
         assert_eq!(line("ok\nHEALTHY"), "ok\\nHEALTHY");
         assert_eq!(line("\x1b[2Jx\x07\r\t\u{9b}"), "\\x1b[2Jx\\x07\\r\\t\\x9b");
         assert_eq!(line("a\u{202e}b\u{2028}"), "a\\u{202e}b\\u{2028}");
+    }
+
+    #[test]
+    fn what_is_long_once_it_is_escaped_is_cut() {
+        assert_eq!(name("\n\n\n", 5), "\\n\\n…");
+        assert_eq!(path("/a/\n.py", 5), "…n.py");
     }
 
     proptest! {

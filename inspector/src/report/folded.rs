@@ -13,6 +13,11 @@ use crate::model::{
     report::{ThreadReport, WorkerReport},
 };
 
+/// Characters of a name and of a file's path that an entry has room for, and of the whole entry.
+const WIDEST_NAME: usize = 160;
+const WIDEST_PATH: usize = 200;
+const WIDEST: usize = 400;
+
 /// The folded stacks of a report, in a stable order.
 pub fn render(report: &Report) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
@@ -50,28 +55,29 @@ fn process_entry(process: Option<&WorkerReport>, pid: u32) -> String {
 }
 
 fn frame_entry(frame: &Frame) -> String {
+    let function = escape::name(&frame.function, WIDEST_NAME);
     match frame.kind {
         FrameKind::Python => {
-            let file = frame.file.as_deref().unwrap_or("?");
+            let file = escape::path(frame.file.as_deref().unwrap_or("?"), WIDEST_PATH);
             match frame.line {
-                Some(line) => entry(&format!("{} ({file}:{line})", frame.function)),
-                None => entry(&format!("{} ({file})", frame.function)),
+                Some(line) => entry(&format!("{function} ({file}:{line})")),
+                None => entry(&format!("{function} ({file})")),
             }
         }
         FrameKind::Native => {
             let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
             match module {
-                Some(module) => entry(&format!("{} ({module})", frame.function)),
-                None => entry(&frame.function),
+                Some(module) => entry(&format!("{function} ({module})")),
+                None => entry(&function),
             }
         }
-        FrameKind::Kernel => entry(&format!("{}_[k]", frame.function)),
+        FrameKind::Kernel => entry(&format!("{function}_[k]")),
     }
 }
 
 /// One entry: `;` separates entries, so it must not be inside one.
 fn entry(text: &str) -> String {
-    escape::line(text).replace(';', ":")
+    escape::name(text, WIDEST).replace(';', ":")
 }
 
 #[cfg(test)]

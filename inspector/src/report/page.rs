@@ -1,6 +1,10 @@
 //! Text for people, built line by line: every piece is escaped, styles are ours alone.
 
 use super::{color::Style, escape};
+use crate::model::format::clip;
+
+/// Most characters of a line: whatever pieces it is made of, a page can be read and pasted.
+const MOST_CHARACTERS: usize = 2000;
 
 /// A page of text. Whatever is put on it, a line ends only where [`Page::end`] says so, and colours are switched on and
 /// off only by [`Style`]s.
@@ -8,17 +12,21 @@ use super::{color::Style, escape};
 pub struct Page {
     text: String,
     colored: bool,
+    /// Characters that the current line still has room for.
+    room: usize,
 }
 
 impl Page {
     /// An empty page; `colored`: with ANSI colours.
     pub fn new(colored: bool) -> Self {
-        Self { text: String::new(), colored }
+        Self { text: String::new(), colored, room: MOST_CHARACTERS }
     }
 
     /// Adds a piece to the current line.
     pub fn put(&mut self, style: Style, piece: &str) -> &mut Self {
         let piece = escape::line(piece);
+        let piece = clip(&piece, self.room);
+        self.room = self.room.saturating_sub(piece.chars().count());
         if !self.colored || style == Style::Plain || piece.is_empty() {
             self.text.push_str(&piece);
         } else {
@@ -37,6 +45,7 @@ impl Page {
     /// Ends the line.
     pub fn end(&mut self) -> &mut Self {
         self.text.push('\n');
+        self.room = MOST_CHARACTERS;
         self
     }
 
@@ -60,6 +69,21 @@ mod tests {
         let mut page = Page::new(false);
         page.plain("thread ").put(Style::Bad, "x\nHEALTHY \x1b[32m").end();
         assert_eq!(page.into_text(), "thread x\\nHEALTHY \\x1b[32m\n");
+    }
+
+    #[test]
+    fn a_line_has_an_end() {
+        let mut page = Page::new(false);
+        for piece in ["a", "\n", "b"] {
+            page.plain(&piece.repeat(1500));
+        }
+        page.end().line("next");
+        let text = page.into_text();
+        let lines: Vec<&str> = text.lines().collect();
+        let [long, next] = lines[..] else { panic!("{} lines", lines.len()) };
+        assert_eq!(long.chars().count(), 2000);
+        assert!(long.ends_with('…'), "{long}");
+        assert_eq!(next, "next");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::words;
 use crate::{
     model::{
         Report, StackEnd,
-        format::{clip, humane},
+        format::humane,
         report::{ThreadReport, WorkerReport},
     },
     report::{color::Style, escape, page::Page},
@@ -12,6 +12,9 @@ use crate::{
 
 /// Names are cut here in the aligned column; Linux's own are 15 bytes, Python's can be anything.
 const WIDEST_NAME: usize = 48;
+const WIDEST_COMMAND: usize = 300;
+/// Why a stack was left: it can name a path of the target's.
+const WIDEST_REASON: usize = 300;
 
 pub(super) fn write(page: &mut Page, report: &Report) {
     for process in &report.workers {
@@ -43,7 +46,7 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     }
     page.plain(&format!(" · {}", process.state));
     if let Some(version) = &process.python {
-        page.plain(&format!(" · python {version}"));
+        page.plain(&format!(" · python {}", escape::name(version, WIDEST_NAME)));
     }
     page.plain(&format!(" · {}", words::counted(process.thread_count as usize, "thread", "threads")));
     if !process.ports.is_empty() {
@@ -52,14 +55,14 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     }
     page.end();
     if !process.command.is_empty() {
-        page.put(Style::Dim, &format!("  {}", process.command)).end();
+        page.put(Style::Dim, &format!("  {}", escape::name(&process.command, WIDEST_COMMAND))).end();
     }
 }
 
 fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
     page.plain(&format!("  {:<ids$}  ", id(thread))).put(Style::Name, &format!("{:<names$}", name(thread)));
     page.plain(&format!("  {}  ", thread.state.letter()));
-    page.put(if thread.idle { Style::Dim } else { Style::Plain }, words::wait(thread));
+    page.put(if thread.idle { Style::Dim } else { Style::Plain }, &words::wait(thread));
     if let Some(ns) = thread.blocked_for_ns {
         page.plain(&format!(" · for {}", humane(ns)));
     }
@@ -79,6 +82,7 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
     }
     match &thread.stack_end {
         StackEnd::Stopped(why) => {
+            let why = escape::name(why, WIDEST_REASON);
             page.put(Style::Warn, &format!("      unwind stopped: {why}")).end();
         }
         StackEnd::Limit => {
@@ -102,5 +106,5 @@ fn id(thread: &ThreadReport) -> String {
 
 /// The name, escaped before it is measured.
 fn name(thread: &ThreadReport) -> String {
-    clip(&escape::line(&thread.name), WIDEST_NAME).into_owned()
+    escape::name(&thread.name, WIDEST_NAME)
 }

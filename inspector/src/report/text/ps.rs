@@ -1,11 +1,7 @@
 //! `inspector ps`: one line a process.
 
 use crate::{
-    model::{
-        Report,
-        format::{self, humane},
-        report::WorkerReport,
-    },
+    model::{Report, format::humane, report::WorkerReport},
     report::{color::Style, escape, page::Page},
 };
 
@@ -62,14 +58,14 @@ fn cells(process: &WorkerReport) -> [String; HEADINGS.len()] {
         numbers(&process.ports),
         text(Some(&process.state)),
         // Escaped before it is measured, so that the columns stay where they are.
-        format::clip(&escape::line(&process.command), WIDEST_COMMAND).into_owned(),
+        escape::name(&process.command, WIDEST_COMMAND),
     ]
 }
 
 fn text(cell: Option<&str>) -> String {
     match cell {
         None | Some("") => "-".into(),
-        Some(cell) => format::clip(&escape::line(cell), WIDEST).into_owned(),
+        Some(cell) => escape::name(cell, WIDEST),
     }
 }
 

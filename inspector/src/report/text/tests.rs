@@ -62,3 +62,27 @@ proptest! {
         }
     }
 }
+
+/// 4 KB in each string: whoever pastes a page into a ticket gets lines that can be read.
+#[test]
+fn long_names_do_not_make_long_lines() {
+    let short = sample::hostile("x");
+    for name in ["n".repeat(4096), "/\u{1b}[2J".repeat(512)] {
+        let report = sample::hostile(&name);
+        for (page, most) in [(verdict as fn(&_, _) -> _, 2000), (dump, 620), (ps, 620)] {
+            let text = page(&report, false);
+            assert_eq!(text.lines().count(), page(&short, false).lines().count());
+            let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+            assert!(longest.chars().count() <= most, "{} characters: {longest}", longest.chars().count());
+            assert!(text.contains('…'), "{text}");
+        }
+        let folded = folded::render(&report);
+        let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
+        for entry in stacks.flat_map(|(stack, _)| stack.split(';')) {
+            assert!(entry.chars().count() <= 400, "{entry}");
+        }
+        // The document keeps what was read.
+        let document = serde_json::to_value(&report).expect("a document");
+        assert_eq!(document["threads"][0]["name"], name);
+    }
+}

@@ -11,7 +11,7 @@ use crate::{
             WorkerReport,
         },
     },
-    report::{color::Style, page::Page},
+    report::{color::Style, escape, page::Page},
 };
 
 /// What fits into a ticket; the JSON document holds everything.
@@ -21,6 +21,8 @@ const MOST_FACTS: usize = 5;
 const MOST_OPEN: usize = 2;
 const MOST_EVENTS: usize = 6;
 const MOST_CHARACTERS: usize = 160;
+/// A role or a thread's name, so that the ids behind it are seen.
+const WIDEST_NAME: usize = 64;
 /// Innermost frames of a culprit: the Python ones, since they name the code that users can change, else native ones.
 const MOST_FRAMES: usize = 2;
 /// Objects that a culprit holds while others wait for them.
@@ -97,7 +99,7 @@ fn root(page: &mut Page, report: &Report, verdict: &Verdict, party: &Party) {
     };
     label(page, "ROOT").plain(&who(report, party)).plain(" · ").plain(&words::age(thread)).end();
     if thread.wait.kind != WaitKind::Running {
-        page.plain(INDENT).plain(&clip(words::wait(thread), MOST_CHARACTERS));
+        page.plain(INDENT).plain(&clip(&words::wait(thread), MOST_CHARACTERS));
         if let Some(owner) = thread.wait.owners.first() {
             // Where several can end the wait, no single one is proven to have to.
             let (certainty, of) = match thread.wait.owners.len() {
@@ -242,7 +244,7 @@ fn fact_line(page: &mut Page, word: &str, fact: &Evidence) {
 fn who(report: &Report, party: &Party) -> String {
     let process = party.pid.and_then(|pid| report.workers.iter().find(|worker| worker.pid == pid));
     let role = match (&party.role, process) {
-        (Some(role), _) if !role.is_empty() => role.clone(),
+        (Some(role), _) if !role.is_empty() => escape::name(role, WIDEST_NAME),
         (_, Some(process)) => words::label(process),
         (_, None) => match party.kind {
             PartyKind::Network => "network".into(),
@@ -258,7 +260,7 @@ fn who(report: &Report, party: &Party) -> String {
     };
     let age = process.filter(|_| party.tid.is_none()).and_then(WorkerReport::age_ns);
     let up = age.map(|age| format!("up {}", humane(age)));
-    let name = party.thread.clone().filter(|name| *name != role);
+    let name = party.thread.as_ref().map(|name| escape::name(name, WIDEST_NAME)).filter(|name| *name != role);
     let parts = [Some(role), name, ids, up];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }

@@ -8,8 +8,15 @@ use crate::{
         format::humane,
         report::{ThreadReport, WorkerReport},
     },
-    report::{color::Style, page::Page},
+    report::{color::Style, escape, page::Page},
 };
+
+/// Characters of a function, a place, a process and a sentence about a wait that a line has room for: a C++ template's name has
+/// thousands. The JSON document has them whole.
+const WIDEST_FUNCTION: usize = 160;
+const WIDEST_PLACE: usize = 200;
+const WIDEST_LABEL: usize = 80;
+const WIDEST_WAIT: usize = 300;
 
 /// `prefill scheduler TP0`, else the process's `comm`.
 pub(super) fn label(process: &WorkerReport) -> String {
@@ -18,7 +25,7 @@ pub(super) fn label(process: &WorkerReport) -> String {
         .flatten()
         .filter(|part| !part.is_empty())
         .collect();
-    if parts.is_empty() { process.comm.clone() } else { parts.join(" ") }
+    escape::name(&if parts.is_empty() { process.comm.clone() } else { parts.join(" ") }, WIDEST_LABEL)
 }
 
 /// `blocked 2m03s, no deadline`; `running`.
@@ -53,8 +60,9 @@ pub(super) fn deadline(thread: &ThreadReport) -> Option<String> {
 }
 
 /// What the thread waits on, else the kind's name.
-pub(super) fn wait(thread: &ThreadReport) -> &str {
-    if thread.wait.text.is_empty() { thread.wait.kind.name() } else { &thread.wait.text }
+pub(super) fn wait(thread: &ThreadReport) -> String {
+    let wait = &thread.wait;
+    escape::name(if wait.text.is_empty() { wait.kind.name() } else { &wait.text }, WIDEST_WAIT)
 }
 
 /// Remarks behind a thread's wait.
@@ -96,12 +104,12 @@ fn start_frame(page: &mut Page, frame: &Frame) {
         FrameKind::Native => "native",
         FrameKind::Kernel => "kernel",
     };
-    page.put(Style::Dim, kind).plain("  ").plain(&frame.function);
+    page.put(Style::Dim, kind).plain("  ").plain(&escape::name(&frame.function, WIDEST_FUNCTION));
 }
 
 fn line_with_place(page: &mut Page, place: &str) {
     if !place.is_empty() {
-        page.plain("  ").put(Style::Dim, place);
+        page.plain("  ").put(Style::Dim, &escape::path(place, WIDEST_PLACE));
     }
     page.end();
 }
