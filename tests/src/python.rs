@@ -10,6 +10,9 @@ use crate::paths;
 /// The versions that a test of CPython's own structures runs on.
 pub const VERSIONS: [&str; 6] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13"];
 
+/// Versions that inspector leaves to the py-spy crate.
+pub const OLD: [&str; 3] = ["2.7", "3.6", "3.7"];
+
 /// The pyenv interpreter of a version (`3.11`), where it is installed.
 pub fn pyenv(version: &str) -> Option<PathBuf> {
     let root = std::env::var_os("PYENV_ROOT")
@@ -39,15 +42,8 @@ pub fn prepared(version: &str) -> Option<PathBuf> {
 /// An interpreter of each of [`VERSIONS`], with `INSPECTOR_PYTHONS=all` also of each of [`PREPARED`]. A version that is
 /// not installed is left out with a line on stderr, or is an error with `INSPECTOR_PYTHONS=all`.
 pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
-    let strict = std::env::var("INSPECTOR_PYTHONS").is_ok_and(|value| value == "all");
-    let mut found = Vec::new();
-    for version in VERSIONS {
-        match pyenv(version) {
-            Some(python) => found.push((version, python)),
-            None if strict => bail!("INSPECTOR_PYTHONS=all, but pyenv has no Python {version}"),
-            None => say(&format!("SKIPPED: pyenv has no Python {version}")),
-        }
-    }
+    let strict = is_strict();
+    let mut found = installed(&VERSIONS)?;
     for version in PREPARED {
         match prepared(version) {
             Some(python) if strict => found.push((version, python)),
@@ -57,8 +53,29 @@ pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
             _ => say(&format!("SKIPPED: Python {version} of Debian forky (INSPECTOR_PYTHONS=all tests it)")),
         }
     }
+    Ok(found)
+}
+
+/// An interpreter of each of [`OLD`], as [`all`] leaves versions out.
+pub fn old() -> Result<Vec<(&'static str, PathBuf)>> {
+    installed(&OLD)
+}
+
+fn is_strict() -> bool {
+    std::env::var("INSPECTOR_PYTHONS").is_ok_and(|value| value == "all")
+}
+
+fn installed(versions: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
+    let mut found = Vec::new();
+    for &version in versions {
+        match pyenv(version) {
+            Some(python) => found.push((version, python)),
+            None if is_strict() => bail!("INSPECTOR_PYTHONS=all, but pyenv has no Python {version}"),
+            None => say(&format!("SKIPPED: pyenv has no Python {version}")),
+        }
+    }
     if found.is_empty() {
-        bail!("pyenv has none of the Pythons {VERSIONS:?}");
+        bail!("pyenv has none of the Pythons {versions:?}");
     }
     Ok(found)
 }
