@@ -6,6 +6,7 @@
 
 mod memory;
 mod offsets;
+mod stream;
 mod symbol;
 mod task;
 
@@ -14,10 +15,11 @@ pub use memory::{
     WANT_STACK, decode_memory,
 };
 pub use offsets::{MISSING, Offsets};
+pub use stream::{DecodeError, RECORD_VERSION};
 pub use symbol::{SYMBOLS, Symbol};
 pub use task::{
-    DecodeError, FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION,
-    TaskHead, TaskRecord, TaskView, decode,
+    FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskRecord, TaskView,
+    decode,
 };
 
 /// Value in the map of wanted processes: every thread of the process.

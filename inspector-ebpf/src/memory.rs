@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::{DecodeError, RECORD_VERSION};
+use crate::stream::{self, DecodeError};
 
 /// Bytes kept on each side of a futex word.
 pub const AROUND: usize = 64;
@@ -25,7 +25,7 @@ pub const STABLE: u32 = 1 << 2;
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct MemoryHead {
-    /// [`RECORD_VERSION`].
+    /// [`crate::RECORD_VERSION`].
     pub version: u32,
     /// Bytes of the whole record.
     pub length: u32,
@@ -81,32 +81,8 @@ pub struct MemoryView<'a> {
 
 /// Takes the records of a stream apart.
 pub fn decode_memory(stream: &[u8]) -> impl Iterator<Item = Result<MemoryView<'_>, DecodeError>> {
-    let mut rest = stream;
-    core::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let item = decode_one(rest);
-        // After an error nothing tells where the next record begins.
-        rest = item.as_ref().map_or(&[], |(_, after)| *after);
-        Some(item.map(|(view, _)| view))
-    })
-}
-
-fn decode_one(stream: &[u8]) -> Result<(MemoryView<'_>, &[u8]), DecodeError> {
-    let truncated = DecodeError::Truncated { left: stream.len() };
-    let head: MemoryHead =
-        bytemuck::pod_read_unaligned(stream.get(..size_of::<MemoryHead>()).ok_or(truncated)?);
-    if head.version != RECORD_VERSION {
-        return Err(DecodeError::Version { found: head.version });
-    }
-    let length = head.length as usize;
-    if !(size_of::<MemoryHead>()..=size_of::<MemoryRecord>()).contains(&length) {
-        return Err(DecodeError::Length { found: head.length });
-    }
-    let (record, rest) = stream.split_at_checked(length).ok_or(truncated)?;
-    let stack = record.get(size_of::<MemoryHead>()..).ok_or(truncated)?;
-    Ok((MemoryView { head, stack }, rest))
+    let records = stream::records(stream, 1, STACK);
+    records.map(|record| record.map(|(head, stack)| MemoryView { head, stack }))
 }
 
 #[cfg(test)]
@@ -116,6 +92,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::RECORD_VERSION;
 
     fn record(pid: u32, stack: usize) -> Vec<u8> {
         let mut record = MemoryRecord::zeroed();

@@ -1,11 +1,9 @@
 //! One thread, as the kernel-only walk writes it.
 
-use core::fmt;
-
 use bytemuck::{Pod, Zeroable};
 
-/// Version of the record; both sides are built from one source, so another one is a damaged or foreign stream.
-pub const RECORD_VERSION: u32 = 1;
+use crate::stream::{self, DecodeError};
+
 /// Most kernel frames of one thread.
 pub const FRAMES: usize = 64;
 
@@ -24,7 +22,7 @@ pub const IS_COMPAT: u32 = 1 << 4;
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct TaskHead {
-    /// [`RECORD_VERSION`].
+    /// [`crate::RECORD_VERSION`].
     pub version: u32,
     /// Bytes of the whole record, frames included.
     pub length: u32,
@@ -111,72 +109,10 @@ impl<'a> TaskView<'a> {
     }
 }
 
-/// A stream that is not what the programs write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// The stream ends inside a record.
-    Truncated {
-        /// Bytes left.
-        left: usize,
-    },
-    /// Another version than [`RECORD_VERSION`].
-    Version {
-        /// The record's.
-        found: u32,
-    },
-    /// A length that no record can have.
-    Length {
-        /// The record's.
-        found: u32,
-    },
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { left } => {
-                write!(formatter, "the stream ends inside a record ({left} bytes left)")
-            }
-            Self::Version { found } => {
-                write!(formatter, "record version {found}, but this build reads version {RECORD_VERSION}")
-            }
-            Self::Length { found } => write!(formatter, "no record is {found} bytes long"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// Takes the records of a stream apart.
 pub fn decode(stream: &[u8]) -> impl Iterator<Item = Result<TaskView<'_>, DecodeError>> {
-    let mut rest = stream;
-    core::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let item = decode_one(rest);
-        // After an error nothing tells where the next record begins.
-        rest = item.as_ref().map_or(&[], |(_, after)| *after);
-        Some(item.map(|(view, _)| view))
-    })
-}
-
-fn decode_one(stream: &[u8]) -> Result<(TaskView<'_>, &[u8]), DecodeError> {
-    let truncated = DecodeError::Truncated { left: stream.len() };
-    let head = stream.get(..size_of::<TaskHead>()).ok_or(truncated)?;
-    let head: TaskHead = bytemuck::pod_read_unaligned(head);
-    if head.version != RECORD_VERSION {
-        return Err(DecodeError::Version { found: head.version });
-    }
-    let length = head.length as usize;
-    let frames =
-        length.checked_sub(size_of::<TaskHead>()).filter(|bytes| bytes % 8 == 0 && bytes / 8 <= FRAMES);
-    if frames.is_none() {
-        return Err(DecodeError::Length { found: head.length });
-    }
-    let (record, rest) = stream.split_at_checked(length).ok_or(truncated)?;
-    let kernel = record.get(size_of::<TaskHead>()..).ok_or(truncated)?;
-    Ok((TaskView { head, kernel }, rest))
+    let records = stream::records(stream, 8, FRAMES * 8);
+    records.map(|record| record.map(|(head, kernel)| TaskView { head, kernel }))
 }
 
 #[cfg(test)]
@@ -186,6 +122,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::RECORD_VERSION;
 
     fn record(pid: u32, frames: usize) -> Vec<u8> {
         let mut record = TaskRecord::zeroed();
