@@ -57,15 +57,17 @@ fn mapped(pid: u32, region: &Region) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(File::from)?)
 }
 
-/// Whether who opens `region`'s path below `/proc/PID/root` gets the file that is mapped there, and no link, device or
-/// pipe in its place.
-pub(super) fn is_at_its_path(pid: u32, region: &Region) -> bool {
+/// Whether who opens `region`'s path below `/proc/PID/root` gets the file that is mapped there, of at most `limit` bytes,
+/// and no link, device or pipe in its place.
+pub(super) fn is_at_its_path(pid: u32, region: &Region, limit: u64) -> bool {
     let (Ok(mapped), Ok(named)) = (mapped(pid, region), root::look_up_plain(pid, &region.path)) else {
         return false;
     };
     match (mapped.metadata(), named.metadata()) {
         (Ok(mapped), Ok(named)) => {
-            named.is_file() && (mapped.dev(), mapped.ino()) == (named.dev(), named.ino())
+            named.is_file()
+                && named.len() <= limit
+                && (mapped.dev(), mapped.ino()) == (named.dev(), named.ino())
         }
         _ => false,
     }

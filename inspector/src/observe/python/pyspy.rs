@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    fs,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -24,11 +25,16 @@ pub(super) fn read(
     threads: &[ThreadRequest],
     frames: &mut FrameTable,
 ) -> Result<PythonRead, String> {
+    let user = user_of(pid)?;
     refuse_foreign_files(pid)?;
+    let borrowed = FileUser::borrow(user);
     // Torn reads have made py-spy panic before; nothing of ours is touched in there.
     let read = catch_unwind(AssertUnwindSafe(|| snapshot(pid)));
+    drop(borrowed);
     let (version, traces) = match read {
-        Ok(read) => read.map_err(|error| format!("{error:#}"))?,
+        Ok(read) => {
+            read.map_err(|error| format!("{error:#} (it opens files as the target's user {})", user.0))?
+        }
         Err(_) => return Err("py-spy panicked".to_owned()),
     };
     let mut read = PythonRead {
@@ -61,19 +67,76 @@ pub(super) fn read(
     Ok(read)
 }
 
+/// Largest file that py-spy is given: it goes through all of its symbols.
+const MAX_FILE: u64 = 1 << 30;
+
 /// py-spy opens each mapped libpython by its path below `/proc/PID/root` and follows what it finds there: a link that
 /// leads out of the target's root, a device, a pipe. So it is asked only where that path holds the mapped file itself.
 /// (The program it opens through `/proc/PID/exe`, which cannot mislead.)
+///
+/// The path can be given to something else between this look and py-spy's own. [`FileUser`] keeps what is opened then to
+/// what the target itself could open, unless it is root's; the helper's deadline ends an open that hangs.
 fn refuse_foreign_files(pid: u32) -> Result<(), String> {
+    let program = fs::metadata(format!("/proc/{pid}/exe"));
+    if program.is_ok_and(|program| program.len() > MAX_FILE) {
+        return Err(format!("not asked, since its program is larger than {MAX_FILE} bytes"));
+    }
     let maps = Maps::read(pid).map_err(|error| format!("cannot read its memory map: {error}"))?;
     let libraries = maps.regions().iter().filter(|region| region.path.contains("libpython"));
     let mut checked = HashSet::new();
     for region in libraries {
-        if checked.insert(&region.path) && !elf_file::is_at_its_path(pid, region) {
-            return Err(format!("not asked, since {} is no longer the file that is mapped", region.path));
+        if checked.insert(&region.path) && !elf_file::is_at_its_path(pid, region, MAX_FILE) {
+            let why = format!("is no longer the file that is mapped, or larger than {MAX_FILE} bytes");
+            return Err(format!("not asked, since {} {why}", region.path));
         }
     }
     Ok(())
+}
+
+/// The effective user and group of a process.
+fn user_of(pid: u32) -> Result<(u32, u32), String> {
+    let status = fs::read(format!("/proc/{pid}/status"))
+        .map_err(|error| format!("not asked, since its user is not known: {error}"))?;
+    effective_ids(&status).ok_or_else(|| "not asked, since its user is not known".to_owned())
+}
+
+/// The second numbers of the lines `Uid` and `Gid`. (The line `Name` before them need not be UTF-8, and holds no newline.)
+fn effective_ids(status: &[u8]) -> Option<(u32, u32)> {
+    let id = |key: &[u8]| {
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
+        std::str::from_utf8(line).ok()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    Some((id(b"Uid:")?, id(b"Gid:")?))
+}
+
+/// This thread opens files as another user while it lives, and as its own again after that. The capability to read
+/// other processes stays (capabilities(7), "Effect of user ID changes on capabilities"). Without privilege it has no
+/// effect: files are opened as who inspector runs as.
+struct FileUser {
+    own: (u32, u32),
+}
+
+impl FileUser {
+    fn borrow(user: (u32, u32)) -> Self {
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        set_file_user(user);
+        Self { own }
+    }
+}
+
+impl Drop for FileUser {
+    fn drop(&mut self) {
+        set_file_user(self.own);
+    }
+}
+
+/// Both calls look at the other ids and at CAP_SETUID and CAP_SETGID, which a change of them does not take.
+fn set_file_user((uid, gid): (u32, u32)) {
+    // SAFETY: the calls take numbers, and concern the calling thread only.
+    unsafe {
+        libc::setfsgid(gid);
+        libc::setfsuid(uid);
+    }
 }
 
 struct Version {
@@ -124,4 +187,37 @@ fn thread(trace: StackTrace, release: (u8, u8), table: &mut FrameTable) -> Pytho
         }
     }
     thread
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_opened_as_the_target_and_then_as_ourselves_again() {
+        if !rustix::process::geteuid().is_root() {
+            // Nothing to borrow from: without privilege it changes nothing.
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = || fs::File::open(file.path()).is_ok();
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+        assert!(open());
+        {
+            let _nobody = FileUser::borrow((65534, 65534));
+            assert!(!open(), "a file of mode 0600");
+            let maps = fs::read(format!("/proc/{}/maps", other.id()));
+            assert!(maps.is_ok_and(|maps| !maps.is_empty()), "processes of others are read as before");
+        }
+        assert!(open());
+        other.kill().expect("killed");
+        other.wait().expect("reaped");
+    }
+
+    #[test]
+    fn ids_are_the_effective_ones() {
+        let status = b"Name:\tUid:\xff\nUid:\t1000\t1001\t1002\t1003\nGid:\t4\t5\t6\t7\n";
+        assert_eq!(effective_ids(status), Some((1001, 5)));
+        assert_eq!(effective_ids(b"Name:\tx\n"), None);
+    }
 }
