@@ -22,8 +22,9 @@ use crate::{
 /// Largest `/proc` file that is read; longer ones are cut (only a kernel stack can come near it).
 const MOST: usize = 16 << 10;
 
-/// What the files of one thread may take: ten times what they do take.
-const PER_THREAD: Duration = Duration::from_micros(200);
+/// What the files of one thread may take: a hundred times what they do take. Nobody waits for it long: a process that hangs
+/// in `execve` has one thread.
+const PER_THREAD: Duration = Duration::from_millis(2);
 /// The most that those of a process may take.
 const PER_PROCESS: Duration = Duration::from_secs(2);
 
