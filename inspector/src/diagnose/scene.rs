@@ -128,10 +128,9 @@ impl<'a> Scene<'a> {
         thread_role: Option<&str>,
     ) -> String {
         let engine = process.and_then(|process| process.worker.as_ref()).map(|worker| worker.engine.as_str());
-        self.knowledge
-            .action(family, engine, thread_role)
-            .unwrap_or("Save this report for whoever looks next.")
-            .to_owned()
+        let action = self.knowledge.action(family, engine, thread_role);
+        let pid = process.map_or_else(|| "PID".to_owned(), |process| process.pid.to_string());
+        action.unwrap_or("Save this report for whoever looks next.").replace("{pid}", &pid)
     }
 
     /// Threads of `pid`, other than `except`, that stand in a lock whose owner is not known, outside any idle state.

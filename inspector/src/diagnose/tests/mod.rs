@@ -199,7 +199,13 @@ fn a_native_call_that_keeps_the_gil() {
     );
     let mut stopped = starved([7, 7, 7]);
     stopped.stop(PREFILL, TaskState::Stopped);
-    assert_verdict(&stopped.diagnose(), Status::Wedged, Family::PeerStopped);
+    let diagnosis = stopped.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::PeerStopped);
+    assert!(
+        diagnosis.verdict.action.contains(&format!("kill -CONT {PREFILL}")),
+        "{}",
+        diagnosis.verdict.action
+    );
 }
 
 #[test]
