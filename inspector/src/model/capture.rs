@@ -55,10 +55,10 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// `/proc` alone: states, switch counts, sockets.
+    /// `/proc` alone: states, switch counts, descriptors, sockets.
     #[default]
     Proc,
-    /// `/proc` and `process_vm_readv`: stacks, no kernel stacks, no off-CPU times.
+    /// `/proc` and `process_vm_readv`: stacks and waits, kernel stacks only with `CAP_SYS_ADMIN`, no off-CPU times.
     Memory,
     /// The eBPF task iterator: everything.
     Ebpf,

@@ -1,8 +1,8 @@
 //! The data that flows between the rooms: what was seen ([`Capture`]), and what it means ([`Report`]).
 //!
-//! Types, their serialization, and how their units are written ([`format`]); nothing else: no I/O, no clock, no look at the host. `observe` fills a capture,
-//! `resolve`, `graph` and `diagnose` are pure functions of it, `report` prints the result. A saved capture is
-//! therefore a complete test fixture.
+//! Types, their serialization, and how their units are written ([`format`]); nothing else: no I/O, no clock, no look at
+//! the host. `observe` fills a capture, `resolve`, `graph` and `diagnose` are pure functions of it, `report` prints the
+//! result. A saved capture is therefore a complete test fixture.
 
 pub mod capture;
 pub mod fd;

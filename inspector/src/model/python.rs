@@ -26,7 +26,7 @@ pub struct PythonRuntime {
     pub free_threaded: bool,
     /// Address of `_PyRuntime`.
     pub runtime_address: Option<u64>,
-    /// Every interpreter, the main one last created first as the runtime links them.
+    /// Every interpreter as the runtime links them: the last one created first, the main one last.
     pub interpreters: Vec<Interpreter>,
     /// Python thread states that no thread of the process could be matched with.
     pub unmatched: Vec<PythonThread>,
@@ -70,10 +70,10 @@ pub struct Interpreter {
 /// One `_gil_runtime_state` and how it moved.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Gil {
-    /// Address of the `_gil_runtime_state`. Its condition variable is at +32 on 3.8–3.13 (48 bytes): a futex wait
-    /// inside it is a wait for this GIL.
+    /// Address of the `_gil_runtime_state`.
     pub address: u64,
-    /// First byte of the GIL's condition variable and the first byte after it, where known.
+    /// First byte of the GIL's condition variable and the first byte after it, where known: a futex wait inside it is a
+    /// wait for this GIL.
     pub cond: Option<(u64, u64)>,
     /// Readings, in time order; the first belongs to the stacks.
     pub samples: Vec<GilSample>,

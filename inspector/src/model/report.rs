@@ -8,7 +8,7 @@ use super::{Certainty, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, W
 /// Version of the JSON document; the minor part grows with every added name.
 pub const SCHEMA_VERSION: &str = "1.0";
 
-/// The full result of `dump` (without verdict) or `diagnose`.
+/// The full result of `ps` (without stacks and verdict), `dump` (without verdict) or `diagnose`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -19,7 +19,7 @@ pub struct Report {
     pub tier: Tier,
     /// When and for how long it watched.
     pub window: Window,
-    /// The verdict; absent in a dump.
+    /// The verdict; only `diagnose` has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Every hypothesis that was weighed, the best first; those ruled out too.
@@ -235,7 +235,8 @@ pub struct WorkerReport {
     pub up_ns: u64,
     /// TCP ports it listens on.
     pub ports: Vec<u16>,
-    /// Its state in a word: `running`, `sleeping`, `stopped`, `frozen`, `disk`, `zombie`.
+    /// Its state in a word: `running`, `sleeping`, `stopped`, `traced`, `frozen`, `disk`,
+    /// `zombie`, `dead`, `idle` (a kernel thread), `unknown`.
     pub state: String,
     /// Python version, where it is a Python process.
     pub python: Option<String>,

@@ -117,7 +117,8 @@ pub enum Certainty {
     /// Inferred: last waker, naming, frames.
     #[default]
     Likely,
-    /// An owner word, a socket peer, a joined thread id, read while all its ends were stable.
+    /// An owner word, a socket peer, a joined thread id, read while all its ends were stable; or a GIL's holder that
+    /// stood still, or was the same with the same switch number in every reading.
     Proven,
 }
 

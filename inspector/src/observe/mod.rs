@@ -2,7 +2,8 @@
 //! could not see and why. Nothing here stops, signals or writes to a target.
 //!
 //! The kernel-only sweep ([`tasks`]) touches no user memory and runs in inspector itself. Everything that can block on
-//! a target (its memory, its files) happens in a [`helper`] process that can be abandoned.
+//! a target's memory or files happens in a [`helper`] process that can be abandoned; what can block below `/proc`, on a
+//! thread that can (`patience`).
 
 pub mod arguments;
 mod assemble;

@@ -1,5 +1,6 @@
-//! The `bpf(2)` commands that aya does not offer in the form needed here: a link that
-//! is iterated many times (aya's is used up by its first iterator), and one that walks a single process.
+//! The `bpf(2)` commands that aya does not offer in the form needed here: a link that is iterated many times (aya's is
+//! used up by its first iterator), one that walks a single process, a program that is run without its tracepoint, and an
+//! empty program to try `fentry` with.
 
 use std::{
     io,

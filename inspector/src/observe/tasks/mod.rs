@@ -1,4 +1,5 @@
-//! The task snapshot: what the kernel knows of each thread, in one walk, touching no user memory.
+//! The task snapshot: what the kernel knows of each thread, in one walk, touching no user memory. Beside it the
+//! [`memory_walk`], which reads some, and which only a helper runs.
 
 mod bpf;
 mod btf;
