@@ -23,7 +23,7 @@ pub struct Frame {
     /// Function: the qualified name in Python (3.11+; the plain name before), the demangled symbol in native code, the
     /// kernel's symbol; `0x…` where no symbol covers the address.
     pub function: String,
-    /// Source file (Python: `co_filename`; native: from debug information where there is any).
+    /// Source file (`co_filename`), Python frames only: native code is named by symbol tables alone.
     pub file: Option<String>,
     /// Line in `file`.
     pub line: Option<u32>,
