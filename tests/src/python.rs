@@ -56,16 +56,31 @@ pub fn all() -> Result<Vec<(&'static str, PathBuf)>> {
     Ok(found)
 }
 
-/// An interpreter of each of [`OLD`], as [`all`] leaves versions out.
+/// An interpreter of each of [`OLD`], as [`all`] leaves versions out; there may be none.
 pub fn old() -> Result<Vec<(&'static str, PathBuf)>> {
-    installed(&OLD)
+    from_pyenv(&OLD)
 }
 
 fn is_strict() -> bool {
     std::env::var("INSPECTOR_PYTHONS").is_ok_and(|value| value == "all")
 }
 
+/// pyenv's, or where it has none the host's own.
 fn installed(versions: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
+    let mut found = from_pyenv(versions)?;
+    if found.is_empty() {
+        let system = system();
+        let version = version_of(&system)?;
+        let known = versions.iter().find(|&&known| known == version);
+        let known = known.with_context(|| {
+            format!("pyenv has none of the Pythons {versions:?}, and {} is {version}", system.display())
+        })?;
+        found.push((known, system));
+    }
+    Ok(found)
+}
+
+fn from_pyenv(versions: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> {
     let mut found = Vec::new();
     for &version in versions {
         match pyenv(version) {
@@ -74,10 +89,15 @@ fn installed(versions: &[&'static str]) -> Result<Vec<(&'static str, PathBuf)>> 
             None => say(&format!("SKIPPED: pyenv has no Python {version}")),
         }
     }
-    if found.is_empty() {
-        bail!("pyenv has none of the Pythons {versions:?}");
-    }
     Ok(found)
+}
+
+/// `3.11`.
+fn version_of(python: &Path) -> Result<String> {
+    let print = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let output = Command::new(python).args(["-c", print]).output();
+    let output = output.with_context(|| format!("cannot run {}", python.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[allow(clippy::print_stderr, reason = "a skipped interpreter must be seen in the test's output")]

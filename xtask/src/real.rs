@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Which engine
     engine: Engine,
     /// The kit's program
-    #[arg(long, default_value = "../shared/fleet/fleet", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     kit: PathBuf,
     /// SGLang's transfer backend
     #[arg(long, default_value = "nixl", value_parser = ["nixl", "mooncake"])]
@@ -36,8 +36,16 @@ pub(crate) struct Options {
     case: Vec<String>,
 }
 
+impl Options {
+    /// Everything that is known of an engine, with the kit's program at `kit`.
+    pub(crate) fn all(engine: Engine, kit: &Path) -> Self {
+        Self { engine, kit: kit.to_owned(), backend: "nixl".into(), healthy: 20, case: Vec::new() }
+    }
+}
+
+/// What the kit can stand up.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
+pub(crate) enum Engine {
     Sglang,
     Vllm,
 }

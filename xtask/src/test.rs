@@ -1,5 +1,6 @@
 //! `cargo xtask test`: what CI runs, in CI's order.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -7,13 +8,19 @@ use clap::Args;
 
 use crate::build_ebpf;
 use crate::process::{cargo, exists, root, run, say};
+use crate::real::{self, Engine};
+use crate::vm;
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also what is too long for CI: many repetitions, all Pythons, NIXL, the bars on a quiet machine
+    /// Also what is too long for CI: many repetitions, all Pythons, NIXL, the bars on a quiet machine, other kernels in
+    /// virtual machines
     #[arg(long)]
     all: bool,
+    /// With --all: also real SGLang and vLLM pairs, stood up by the kit's program (see `cargo xtask fleet real`)
+    #[arg(long, value_name = "FILE", requires = "all")]
+    kit: Option<PathBuf>,
     /// Leave out formatting, lints and licences
     #[arg(long)]
     no_checks: bool,
@@ -38,7 +45,18 @@ pub(crate) fn tests(options: &Options) -> Result<()> {
     if options.all {
         tests.env("INSPECTOR_TEST_ALL", "1").env("INSPECTOR_PYTHONS", "all");
     }
-    run(&mut tests)
+    run(&mut tests)?;
+    if options.all {
+        vm::vm(&vm::Options::default())?;
+        match &options.kit {
+            Some(kit) => {
+                real::real(&real::Options::all(Engine::Sglang, kit))?;
+                real::real(&real::Options::all(Engine::Vllm, kit))?;
+            }
+            None => say("no real fleet was tested: --kit FILE names what stands one up"),
+        }
+    }
+    Ok(())
 }
 
 /// Formatting, lints, licences and advisories.
@@ -62,7 +80,7 @@ fn checks() -> Result<()> {
 }
 
 /// The eBPF object built from the sources just now, to test with; without the toolchain the committed one is tested.
-fn fresh_object() -> Result<Option<std::path::PathBuf>> {
+fn fresh_object() -> Result<Option<PathBuf>> {
     match build_ebpf::missing() {
         None => {
             let object = target().join("fresh.bpf.o");
@@ -78,7 +96,7 @@ fn fresh_object() -> Result<Option<std::path::PathBuf>> {
     }
 }
 
-fn target() -> std::path::PathBuf {
+fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
 }
 

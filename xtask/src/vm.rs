@@ -13,12 +13,21 @@ use serde_json::Value;
 
 use crate::process::{cargo, exists, root, run, say};
 
+/// The kernels of Debian 12 and of its backports.
+const KERNELS: [&str; 2] = ["linux-image-6.1.0-50-cloud-amd64", "linux-image-6.12.100+deb12-cloud-amd64"];
+
 /// Options of `cargo xtask vm`.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Debian packages of the kernels to boot
-    #[arg(long, default_values = ["linux-image-6.1.0-50-cloud-amd64", "linux-image-6.12.100+deb12-cloud-amd64"])]
+    #[arg(long, default_values = KERNELS)]
     kernel: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { kernel: KERNELS.map(str::to_owned).to_vec() }
+    }
 }
 
 /// What the virtual machine may take before it is given up, seconds (software emulation).

@@ -42,13 +42,6 @@ pub trait TargetMemory {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// A little-endian `u32`.
-    fn read_u32(&self, address: u64) -> Result<u32, MemoryError> {
-        let mut bytes = [0; 4];
-        self.read(address, &mut bytes)?;
-        Ok(u32::from_le_bytes(bytes))
-    }
-
     /// System calls made so far.
     fn calls(&self) -> u64;
 }

@@ -80,7 +80,7 @@ fn lockdown() -> Check {
         Some("confidentiality") => fails(
             NAME,
             "confidentiality: eBPF may not read kernel memory",
-            "tier memory at most: no kernel stacks, no off-CPU times",
+            "tier memory at most: slower sweeps, no off-CPU times, no mmap_lock state, no thread pointers",
             "boot with lockdown=integrity or without lockdown",
         ),
         mode => works(NAME, mode.unwrap_or("none")),

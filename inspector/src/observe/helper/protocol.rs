@@ -47,18 +47,6 @@ pub enum Stage {
     Native,
 }
 
-impl Stage {
-    /// Its name, as gaps call it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Descriptors => "descriptors",
-            Self::Arguments => "arguments",
-            Self::Python => "python",
-            Self::Native => "native",
-        }
-    }
-}
-
 /// Read this process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Request {
