@@ -112,7 +112,8 @@ fn same_name(ours: &str, gdbs: &str) -> bool {
     let plain = |name: &str| {
         let name = name.split(['@', '(', '.']).next().unwrap_or_default();
         let name = name.trim_start_matches("__GI_").trim_start_matches('_').trim_start_matches("libc_");
-        name.trim_end_matches("64").trim_end_matches("_impl").trim_start_matches("vdso_").to_owned()
+        let name = name.trim_end_matches("64").trim_end_matches("_impl").trim_start_matches("vdso_");
+        name.replace("IO_new_", "IO_")
     };
     // A stripped library names its static functions nowhere but in debug information.
     ours.starts_with("0x") || plain(ours) == plain(gdbs)
