@@ -275,7 +275,15 @@ fn a_gil_held_in_a_c_call_has_its_holder_and_its_waiters() -> Result<()> {
                 let (start, end) = seen.read.runtime.gils().next()?.cond?;
                 let waits =
                     |&tid: &u32| syscall_argument(pid, tid).is_some_and(|at| (start..end).contains(&at));
-                waiters.iter().all(waits).then_some((start, end))
+                if !waiters.iter().all(waits) {
+                    return None;
+                }
+                // They also wait, for a moment, on its way there: then it changes hands once more.
+                let before = python::sample_gils(&ProcessReader::new(pid), &seen.read.runtime);
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let after = python::sample_gils(&ProcessReader::new(pid), &seen.read.runtime);
+                (before == after && before.iter().flatten().all(|gil| gil.holder == Some(holder)))
+                    .then_some((start, end))
             })?;
             let seen = Seen::of(pid)?;
             let what = format!("{version}, {how}, GIL's condition variable {start:#x}..{end:#x}");
