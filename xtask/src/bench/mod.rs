@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 25, value_name = "N")]
     depth: u32,
     /// Timed runs of each tool
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 7, value_name = "N")]
     runs: u32,
     /// Alternations of nothing, dump and diagnose in the zero-stop part; peers get a tenth of them
     #[arg(long, default_value_t = 200, value_name = "N")]
@@ -61,12 +61,17 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 
 /// Wall time of one dump of the whole target.
 fn dump_times(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
-    let mut times = Vec::new();
-    for tool in tools.iter().filter(|tool| tool.dumps) {
-        say(&format!("timing {}", tool.name));
-        let runs = (0..options.runs).map(|_| tool.run(target.pid())).collect::<Result<Vec<Duration>>>()?;
-        times.push((tool.name, median(runs.iter().map(Duration::as_secs_f64))));
+    let dumpers: Vec<&Tool> = tools.iter().filter(|tool| tool.dumps).collect();
+    let mut runs = vec![Vec::new(); dumpers.len()];
+    // In turn, so that a machine that is slower for a while is so for all.
+    for round in 1..=options.runs {
+        say(&format!("timing dumps: round {round} of {}", options.runs));
+        for (tool, took) in dumpers.iter().zip(&mut runs) {
+            took.push(tool.run(target.pid())?.as_secs_f64());
+        }
     }
+    let times: Vec<(&'static str, f64)> =
+        dumpers.iter().zip(runs).map(|(tool, took)| (tool.name, median(took.into_iter()))).collect();
     let reference = times.iter().find(|(name, _)| *name == "py-spy dump --native").context("py-spy ran")?.1;
     for (name, seconds) in times {
         say(&format!("{name}: {seconds:.3} s, {:.3} of py-spy dump --native", seconds / reference));
