@@ -33,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 25, value_name = "N")]
     depth: u32,
     /// Timed runs of each tool
-    #[arg(long, default_value_t = 7, value_name = "N")]
+    #[arg(long, default_value_t = 8, value_name = "N")]
     runs: u32,
     /// Alternations of nothing, dump and diagnose in the zero-stop part; peers get a tenth of them
     #[arg(long, default_value_t = 200, value_name = "N")]
@@ -63,11 +63,16 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 fn dump_times(tools: &[Tool], target: &Target, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
     let dumpers: Vec<&Tool> = tools.iter().filter(|tool| tool.dumps).collect();
     let mut runs = vec![Vec::new(); dumpers.len()];
-    // In turn, so that a machine that is slower for a while is so for all.
+    // In turn, so that a machine that is slower for a while is so for all, and each round begins with another one, so
+    // that none always runs on the caches that one that takes seconds left behind.
     for round in 1..=options.runs {
         say(&format!("timing dumps: round {round} of {}", options.runs));
-        for (tool, took) in dumpers.iter().zip(&mut runs) {
-            took.push(tool.run(target.pid())?.as_secs_f64());
+        let mut order: Vec<usize> = (0..dumpers.len()).collect();
+        order.rotate_left(round as usize % dumpers.len().max(1));
+        for index in order {
+            if let (Some(tool), Some(took)) = (dumpers.get(index), runs.get_mut(index)) {
+                took.push(tool.run(target.pid())?.as_secs_f64());
+            }
         }
     }
     let times: Vec<(&'static str, f64)> =
