@@ -172,11 +172,11 @@ fn create<T>(command: libc::c_int, mut attributes: T) -> io::Result<OwnedFd> {
 }
 
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<i32> {
+    let attributes = std::ptr::from_mut(attributes);
     // SAFETY: the kernel reads (and for a run writes) at most `size_of::<T>()` bytes of attributes, and reads what they
     // point to, which outlives the call. The addresses in them were exposed, so the compiler knows that what lies there
     // can be read.
-    let result =
-        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
