@@ -172,7 +172,8 @@ impl Slot {
         let knows = &mut self.knows;
         helper
             .read(asked, deadline, |stage, reply| {
-                if reply.python.is_some() {
+                // A second reading leaves nothing with a helper that did not do the first.
+                if reply.python.is_some() && !request.again {
                     knows.insert(request.pid);
                 }
                 request.stages.retain(|&other| other != stage);
