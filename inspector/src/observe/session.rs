@@ -30,10 +30,10 @@ use crate::{
 
 /// How often threads that moved while they were read are read again.
 const REREADS: u32 = 3;
-/// How often a contended `mmap_lock` is looked at again, and after how long: a mapping that is being made is done by
-/// then, a writer that is stuck is not.
-const LOCK_LOOKS: u32 = 4;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// How often a contended `mmap_lock` is looked at again, and after how long. A writer that is stuck is seen every time; a
+/// process that maps memory without pause is seen free after a few looks, and its memory must not be given up.
+const LOCK_LOOKS: u32 = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// Sweeps in a window, and the shortest pause between two.
 const SWEEPS: u32 = 10;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
