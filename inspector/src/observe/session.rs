@@ -132,12 +132,12 @@ impl Session<'_> {
         let mut contended = HashSet::new();
         for look in 0..LOCK_LOOKS {
             let sweep = self.sweep();
-            let now: HashSet<u32> = sweep
-                .tasks
-                .iter()
-                .filter(|task| task.mmap_lock == MmapLock::Contended)
-                .map(|task| task.pid)
-                .collect();
+            let with = |state: MmapLock| -> HashSet<u32> {
+                sweep.tasks.iter().filter(|task| task.mmap_lock == state).map(|task| task.pid).collect()
+            };
+            // Every thread's record has the lock as it was just then: one that is stuck is so in all of them. A thread
+            // that has exited has none.
+            let now = &with(MmapLock::Contended) - &with(MmapLock::Free);
             contended = if look == 0 { now } else { &contended & &now };
             if contended.is_empty() || look + 1 == LOCK_LOOKS {
                 return (sweep, contended);
