@@ -117,7 +117,8 @@ pub fn compare(report: &Document, truth: &Value) -> Result<()> {
         }
     }
     if !differences.is_empty() {
-        bail!("{}\nverdict: {:#}", differences.join("\n"), report.json["verdict"]);
+        let [verdict, hypotheses, gaps] = ["verdict", "hypotheses", "gaps"].map(|part| &report.json[part]);
+        bail!("{}\n{verdict:#}\n{hypotheses:#}\ngaps: {gaps:#}", differences.join("\n"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use inspector_tests::{Fixture, Inspector, compile, paths, python};
+use inspector_tests::{Document, Fixture, Inspector, compile, paths, python};
 use serde_json::Value;
 
 /// A Python process with `threads` blocked threads of 25 frames, and heartbeat threads.
@@ -96,6 +96,23 @@ fn the_check_itself_finds_harm() {
     let found: Vec<&str> =
         harmful(log).into_iter().map(|line| line.split(['(', '<']).next().unwrap_or("")).collect();
     assert_eq!(found, ["10 openat", "11 kill", "11 ptrace", "10 process_vm_writev"]);
+}
+
+/// Its `mmap_lock` is taken whenever one looks, and never for long: that is no lock that is stuck.
+#[test]
+fn memory_that_is_mapped_without_pause_is_read_all_the_same() -> Result<()> {
+    let target = heartbeat(100)?;
+    for _ in 0..15 {
+        let document = Inspector::json("dump", &[target.pid()]).document()?;
+        let gaps = document.json["gaps"].as_array().context("no list of gaps")?;
+        ensure!(gaps.is_empty(), "{gaps:#?}");
+        let of_depth = |thread: &&Value| {
+            Document::functions(thread).iter().filter(|function| **function == "descend").count() == 25
+        };
+        let read = document.threads(target.pid()).filter(of_depth).count();
+        ensure!(read == 100, "{read} of 100 stacks were read");
+    }
+    Ok(())
 }
 
 /// No tracer, and with `INSPECTOR_TEST_ALL` (on a machine that does nothing else) the bar: the 99.9th percentile of both

@@ -7,7 +7,7 @@
 use super::{
     finding::{Finding, contradicts, supports},
     scene::Scene,
-    weights, words,
+    thread_died, weights, words,
 };
 use crate::model::{
     MmapLock, Process, TaskState, Tier, WaitKind,
@@ -90,6 +90,7 @@ fn healthy(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
     if let Some(finding) = heaviest {
         evidence.push(contradicts("waits", format!("passed over as too little: {}", finding.summary)));
     }
+    evidence.extend(thread_died::uncounted(scene));
     evidence.push(contradicts(
         "scope",
         "not looked at: request queues, metrics, logs and GPUs; a request that waits inside a scheduler which polls does not show in its threads",

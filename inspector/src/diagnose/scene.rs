@@ -7,7 +7,7 @@ use crate::{
     graph::WaitGraph,
     knowledge::{Knowledge, ProcessRule, ThreadRule, last_component},
     model::{
-        Capture, Process, TaskState, Thread, WaitKind,
+        Capture, Process, PythonThread, TaskState, Thread, WaitKind,
         report::{End, Party, PartyKind},
     },
     resolve::ResolvedThread,
@@ -30,6 +30,17 @@ pub(super) struct Scene<'a> {
     pub(super) graph: &'a WaitGraph,
     pub(super) knowledge: &'a Knowledge,
     actors: BTreeMap<(u32, u32), Actor<'a>>,
+}
+
+/// What a process's main thread says of its start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Startup {
+    /// It is in its event loop.
+    Over,
+    /// It is somewhere else.
+    Outside,
+    /// Its stack could not be read to its outer end.
+    NotSeen,
 }
 
 impl<'a> Scene<'a> {
@@ -73,13 +84,19 @@ impl<'a> Scene<'a> {
         self.actors.get(&(pid, pid)).copied()
     }
 
-    /// Its main thread is in the loop that its kind of process serves from, or its kind has none that is known.
-    pub(super) fn is_started(&self, process: &Process) -> bool {
-        let Some(rule) = self.rule(process) else { return true };
-        let in_loop = |main: Actor<'a>| {
-            main.functions().any(|function| rule.ready.iter().any(|pattern| pattern.is_match(function)))
-        };
-        rule.ready.is_empty() || self.main(process.pid).is_some_and(in_loop)
+    /// Whether its main thread is in the loop that its kind of process serves from, or its kind has none that is known.
+    pub(super) fn startup(&self, process: &Process) -> Startup {
+        let ready = self.rule(process).map_or(&[][..], |rule| &rule.ready);
+        if ready.is_empty() {
+            return Startup::Over;
+        }
+        let Some(main) = self.main(process.pid) else { return Startup::NotSeen };
+        if main.functions().any(|function| ready.iter().any(|pattern| pattern.is_match(function))) {
+            return Startup::Over;
+        }
+        // The loop is near the outer end of the stack: what is cut off comes from there.
+        let whole = main.thread.python.as_ref().is_some_and(PythonThread::is_whole);
+        if whole { Startup::Outside } else { Startup::NotSeen }
     }
 
     /// The rule that recognised a process.

@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
-    scene::{Actor, Scene},
+    scene::{Actor, Scene, Startup},
     weights, words,
 };
 use crate::model::{
@@ -48,7 +48,7 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
     ) || waits_for_native_work(actor)
         || owner_runs(scene, actor);
     // A title proves nothing: the process may be starting up, or be another program that bears the name.
-    let started = scene.is_started(actor.process);
+    let started = scene.startup(actor.process) == Startup::Over;
     let weight = match (started, explained_by_work) {
         (false, _) => weights::SCHEDULER_OUTSIDE_ITS_LOOP,
         (true, true) => weights::SCHEDULER_WAITS_FOR_WORK,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
     relations,
-    scene::{Actor, Scene},
+    scene::{Actor, Scene, Startup},
     weights, words,
 };
 use crate::{
@@ -68,11 +68,7 @@ pub(super) fn weigh(scene: &Scene<'_>, missing: &[Missing<'_>]) -> Weighed {
                     ));
                 }
             }
-            Err(why) => facts.push(Evidence {
-                source: "python".into(),
-                fact: format!("{}: {why}", words::process(process)),
-                supports: false,
-            }),
+            Err(why) => facts.push(contradicts("python", format!("{}: {why}", words::process(process)))),
         }
     }
     if !judged_any {
@@ -80,6 +76,18 @@ pub(super) fn weigh(scene: &Scene<'_>, missing: &[Missing<'_>]) -> Weighed {
         return Weighed::or_refuted(Family::ThreadDied, findings, why, facts);
     }
     Weighed::or_refuted(Family::ThreadDied, findings, "no expected thread is missing".into(), facts)
+}
+
+/// What an absence of absences does not say: the processes that should have threads which could not be counted.
+pub(super) fn uncounted(scene: &Scene<'_>) -> Vec<Evidence> {
+    let expects = |process: &&Process| expectations(scene, process).next().is_some();
+    let processes = scene.capture.processes.iter().filter(expects);
+    let why = |process: &Process| {
+        let why = judged(scene, process).err()?;
+        let fact = format!("whether {} lacks a thread was not judged: {why}", words::process(process));
+        Some(contradicts("threads", fact))
+    };
+    processes.filter_map(why).collect()
 }
 
 /// Whether the threads of a process can be counted; else why not.
@@ -91,7 +99,7 @@ fn judged(scene: &Scene<'_>, process: &Process) -> Result<(), String> {
     if scene.main(process.pid).is_none() {
         return Err("its main thread was not seen".into());
     }
-    if !scene.is_started(process) {
+    if scene.startup(process) == Startup::Outside {
         return Err(
             "its main thread is not in its event loop (yet): threads may not have been started".into()
         );
@@ -147,6 +155,11 @@ fn of<'a>(scene: &Scene<'a>, process: &'a Process) -> Vec<Missing<'a>> {
             because.push(fact);
         } else if !siblings.is_empty() {
             case.contradict(weights::SIBLINGS_HAVE_IT, "threads", "no sibling has it either");
+        }
+        if scene.startup(process) == Startup::NotSeen {
+            let fact =
+                "its main thread's stack could not be read whole: it may not have started its threads yet";
+            case.contradict(weights::STARTUP_NOT_SEEN, "python", fact);
         }
         numbering(scene, process, &mut case, &mut because);
         found.push(Missing {

@@ -68,6 +68,8 @@ pub(super) const SENDER_BLOCKS_OTHERS: f64 = 0.1;
 
 /// The catalog expects a thread, start-up is over, and no thread of the process can be it.
 pub(super) const MISSING_FROM_CATALOG: f64 = 0.7;
+/// Whether start-up is over could not be seen: too much to pass over, too little for a verdict.
+pub(super) const STARTUP_NOT_SEEN: f64 = 0.25;
 /// Processes of the same kind and role have it.
 pub(super) const SIBLINGS_HAVE_IT: f64 = 0.2;
 /// Siblings have it, the catalog does not ask for it.

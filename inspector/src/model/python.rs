@@ -120,6 +120,13 @@ pub struct PythonThread {
     pub daemon: Option<bool>,
 }
 
+impl PythonThread {
+    /// Its stack was read to its outer end.
+    pub fn is_whole(&self) -> bool {
+        self.partial.is_none() && !self.frames.is_empty()
+    }
+}
+
 /// One Python frame of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonFrame {

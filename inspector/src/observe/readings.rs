@@ -29,8 +29,9 @@ pub(super) struct ThreadReading {
 }
 
 impl Reading {
-    /// Takes in one round. `first`: the round that read every thread, whose runtime is the process's.
-    pub(super) fn absorb(&mut self, outcome: Outcome, first: bool) {
+    /// Takes in one round. `first`: the round that read every thread, whose runtime is the process's. `still`: whether a
+    /// thread held still while it was read.
+    pub(super) fn absorb(&mut self, outcome: Outcome, first: bool, still: impl Fn(u32) -> bool) {
         if first {
             self.gaps.extend(outcome.gaps);
         }
@@ -52,16 +53,21 @@ impl Reading {
                     Stage::Descriptors => {}
                     Stage::Arguments => known.memory = thread.memory,
                     Stage::Python => {
-                        let named = known.python.take();
-                        known.python = thread.python.map(|mut python| {
-                            renumber_python(&mut python, &renumber);
-                            // Only the first round reads names.
-                            if let Some(named) = named {
-                                python.name = python.name.or(named.name);
-                                python.daemon = python.daemon.or(named.daemon);
+                        let Some(mut python) = thread.python else {
+                            known.python = None;
+                            continue;
+                        };
+                        renumber_python(&mut python, &renumber);
+                        if let Some(before) = known.python.take() {
+                            // Of a thread that never holds still, a whole stack says more than a later piece of one.
+                            if !still(thread.tid) && before.is_whole() && !python.is_whole() {
+                                (python.frames, python.partial) = (before.frames, before.partial);
                             }
-                            python
-                        });
+                            // Only the first round reads names.
+                            python.name = python.name.or(before.name);
+                            python.daemon = python.daemon.or(before.daemon);
+                        }
+                        known.python = Some(python);
                     }
                     Stage::Native => {
                         if let Some(mut native) = thread.native {
@@ -97,4 +103,55 @@ fn renumber_python(thread: &mut PythonThread, renumber: &HashMap<u32, u32>) {
         }
         None => false,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{FrameKind, PythonFrame},
+        observe::helper::protocol::{Reply, ThreadReply},
+    };
+
+    fn outcome(partial: Option<&str>, name: Option<&str>) -> Outcome {
+        let python = PythonThread {
+            name: name.map(str::to_owned),
+            frames: vec![PythonFrame { frame: 0, entry: true }],
+            partial: partial.map(str::to_owned),
+            ..PythonThread::default()
+        };
+        let thread = ThreadReply { tid: 1, python: Some(python), ..ThreadReply::default() };
+        let function = if partial.is_some() { "torn" } else { "whole" };
+        let frame = Frame {
+            kind: FrameKind::Python,
+            function: function.into(),
+            file: None,
+            line: None,
+            module: None,
+            address: None,
+        };
+        let reply = Reply { threads: vec![thread], frames: vec![frame], ..Reply::default() };
+        Outcome { pid: 1, stages: vec![(Stage::Python, reply)], gaps: Vec::new() }
+    }
+
+    fn functions(reading: &Reading) -> Vec<&str> {
+        let frames = &reading.threads[&1].python.as_ref().unwrap().frames;
+        frames.iter().map(|frame| reading.frames.get(frame.frame).unwrap().function.as_str()).collect()
+    }
+
+    #[test]
+    fn a_whole_stack_outlives_a_later_piece_of_one_unless_the_thread_came_to_rest() {
+        let mut reading = Reading::default();
+        reading.absorb(outcome(Some("moved"), Some("MainThread")), true, |_| false);
+        assert_eq!(functions(&reading), ["torn"]);
+        reading.absorb(outcome(None, None), false, |_| false);
+        assert_eq!(functions(&reading), ["whole"]);
+        reading.absorb(outcome(Some("moved"), None), false, |_| false);
+        assert_eq!(functions(&reading), ["whole"]);
+        let python = reading.threads[&1].python.as_ref().unwrap();
+        assert!(python.is_whole());
+        assert_eq!(python.name.as_deref(), Some("MainThread"));
+        reading.absorb(outcome(Some("its innermost frame could not be found"), None), false, |_| true);
+        assert_eq!(functions(&reading), ["torn"]);
+    }
 }

@@ -181,13 +181,17 @@ impl Session<'_> {
             }
             let outcomes = self.pool.read(requests).await;
             let after = self.sweep();
-            for outcome in outcomes {
-                if !outcome.gaps.is_empty() {
-                    self.unreadable.insert(outcome.pid);
-                }
-                self.readings.entry(outcome.pid).or_default().absorb(outcome, round == 0);
-            }
             self.judge(&before, &after, wanted.as_ref());
+            for outcome in outcomes {
+                let pid = outcome.pid;
+                if !outcome.gaps.is_empty() {
+                    self.unreadable.insert(pid);
+                }
+                let sights = &self.sights;
+                let still =
+                    |tid| sights.get(&(pid, tid)).is_some_and(|sight| sight.stability == Stability::Stable);
+                self.readings.entry(pid).or_default().absorb(outcome, round == 0, still);
+            }
             wanted = Some(self.moving());
             before = after;
         }

@@ -6,8 +6,8 @@ use crate::{
     knowledge::Knowledge,
     model::{
         Activity, Capture, Certainty, Frame, FrameKind, Gil, GilSample, Interpreter, Owner, Process,
-        PythonRuntime, PythonThread, Stability, StackEnd, TaskState, Thread, Tier, Wait, WaitKind, Window,
-        Worker,
+        PythonFrame, PythonRuntime, PythonThread, Stability, StackEnd, TaskState, Thread, Tier, Wait,
+        WaitKind, Window, Worker,
     },
     resolve::ResolvedThread,
 };
@@ -142,6 +142,11 @@ impl Builder {
             unchanged: !running,
             ..Activity::default()
         };
+        let python = PythonThread {
+            name: Some(name.into()),
+            frames: functions.iter().map(|_| PythonFrame { frame: 0, entry: false }).collect(),
+            ..PythonThread::default()
+        };
         self.process(pid).threads.push(Thread {
             tid,
             ns_tid: tid,
@@ -150,7 +155,7 @@ impl Builder {
             off_cpu_ns: (!running).then_some(90 * SECOND),
             stability: if running { Stability::Running } else { Stability::Stable },
             activity,
-            python: Some(PythonThread { name: Some(name.into()), ..PythonThread::default() }),
+            python: Some(python),
             ..Thread::default()
         });
         self.process(pid).thread_count += 1;

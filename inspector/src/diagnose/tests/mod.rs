@@ -8,7 +8,7 @@ use self::builder::{Builder, DECODE, DECODE_DETOKENIZER, DECODE_HTTP, PREFILL, P
 use super::Diagnosis;
 use crate::model::{
     Activity, Bystander, Certainty, Fd, FdKind, Gap, Owner, PythonThread, Socket, TaskState, Tier, WaitKind,
-    report::{Family, Party, PartyKind, Status},
+    report::{Evidence, Family, Party, PartyKind, Status},
 };
 
 fn ends(parties: &[Party]) -> Vec<(u32, Option<u32>)> {
@@ -403,6 +403,8 @@ fn threads_are_not_missed_before_start_up_is_over_or_where_one_could_not_be_read
     starting.remove(DECODE, DECODE + 3);
     starting.resolved(DECODE).frames.truncate(0);
     assert_healthy(&starting);
+    let not_judged = |fact: &Evidence| fact.fact.starts_with("whether decode scheduler") && !fact.supports;
+    assert!(starting.diagnose().verdict.evidence.iter().any(not_judged));
     let mut unread = Builder::pair();
     *unread.thread(DECODE, DECODE + 3).python.as_mut().unwrap() = PythonThread::default();
     unread.resolved(DECODE + 3).frames.clear();
@@ -413,6 +415,18 @@ fn threads_are_not_missed_before_start_up_is_over_or_where_one_could_not_be_read
         PythonThread { name: Some("Thread-3 (decode_listener_thread)".into()), ..PythonThread::default() };
     unmatched.process(DECODE).python.as_mut().unwrap().unmatched.push(thread);
     assert_healthy(&unmatched);
+}
+
+#[test]
+fn a_thread_missing_from_a_process_whose_start_up_could_not_be_seen_is_suspicious() {
+    let mut torn = Builder::pair();
+    torn.resolved(DECODE).frames.truncate(0);
+    torn.thread(DECODE, DECODE).python.as_mut().unwrap().partial = Some("a frame moved".into());
+    assert_healthy(&torn);
+    torn.remove(DECODE, DECODE + 3);
+    let verdict = torn.diagnose().verdict;
+    assert_eq!((verdict.status, verdict.family), (Status::Unknown, Family::Unknown));
+    assert!(verdict.summary.contains("decode_listener_thread"), "{}", verdict.summary);
 }
 
 #[test]
