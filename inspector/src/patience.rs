@@ -7,8 +7,12 @@
 //! `fd` take neither. All these waits are killable: what is left behind ends with the command.
 
 use std::{
-    fmt, io,
-    sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel},
+    fmt, fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+        mpsc::{RecvTimeoutError, Sender, channel, sync_channel},
+    },
     thread,
     time::Duration,
 };
@@ -22,6 +26,11 @@ const DEADLINE: Duration = Duration::from_millis(250);
 const PATIENT: u32 = 4;
 const SHORT_DEADLINE: Duration = Duration::from_millis(20);
 
+/// On a busy host a thread may get no processor for that long: one that is seen to want one, or to have gone to sleep
+/// anew, is waited for again, this often.
+const LOOKS_AGAIN: u32 = 100;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// How many may be left behind, each a thread of ours. After that nothing more is tried.
 const MOST_LEFT: u32 = 100;
 
@@ -30,8 +39,15 @@ type Work = Box<dyn FnOnce() + Send>;
 /// One working thread at a time; one that hangs is left behind, and another one takes its place.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    worker: Option<Sender<Work>>,
+    worker: Option<Worker>,
     left: u32,
+}
+
+#[derive(Debug)]
+struct Worker {
+    todo: Sender<Work>,
+    /// Its tid; 0: it did not run yet.
+    tid: Arc<AtomicI32>,
 }
 
 /// Why there is no answer.
@@ -50,7 +66,7 @@ impl fmt::Display for Late {
         match self {
             Self::Deadline(after) => write!(
                 formatter,
-                "did not come within {} ms: the process's memory map is locked, its pages do not come, or it hangs in execve",
+                "did not come within {} ms: the reader sleeps in the kernel, as it does where the process's memory map is locked, its pages do not come, or it hangs in execve",
                 after.as_millis()
             ),
             Self::NotTried => write!(formatter, "was not read: {MOST_LEFT} before it did not come"),
@@ -71,14 +87,27 @@ impl Patience {
         }
         let worker = match self.worker.take() {
             Some(worker) => worker,
-            None => start().map_err(Late::Failed)?,
+            None => Worker::start().map_err(Late::Failed)?,
         };
         let (done, answer) = sync_channel(1);
         let ended = || Late::Failed(io::Error::other("it ended"));
         // Nobody waits any more for what comes late.
-        worker.send(Box::new(move || done.send(work()).unwrap_or_default())).map_err(|_| ended())?;
+        worker.todo.send(Box::new(move || done.send(work()).unwrap_or_default())).map_err(|_| ended())?;
         let deadline = if self.left < PATIENT { DEADLINE } else { SHORT_DEADLINE }.saturating_add(more);
-        match answer.recv_timeout(deadline) {
+        let mut received = answer.recv_timeout(deadline);
+        let mut slept = None;
+        for _look in 0..LOOKS_AGAIN {
+            if !matches!(received, Err(RecvTimeoutError::Timeout)) {
+                break;
+            }
+            let sleep = worker.sleep();
+            if sleep.is_some() && sleep == slept {
+                break;
+            }
+            slept = sleep;
+            received = answer.recv_timeout(LOOK_AGAIN);
+        }
+        match received {
             Ok(answer) => {
                 self.worker = Some(worker);
                 Ok(answer)
@@ -92,13 +121,27 @@ impl Patience {
     }
 }
 
-/// The thread ends when its sender is dropped or, if it hangs, with the command.
-fn start() -> io::Result<Sender<Work>> {
-    let (worker, todo) = channel::<Work>();
-    thread::Builder::new()
-        .name("proc-reader".into())
-        .spawn(move || todo.into_iter().for_each(|work| work()))?;
-    Ok(worker)
+impl Worker {
+    /// The thread ends when its sender is dropped or, if it hangs, with the command.
+    fn start() -> io::Result<Self> {
+        let (todo, work) = channel::<Work>();
+        let tid = Arc::new(AtomicI32::new(0));
+        let own = Arc::clone(&tid);
+        thread::Builder::new().name("proc-reader".into()).spawn(move || {
+            own.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+            work.into_iter().for_each(|work| work());
+        })?;
+        Ok(Self { todo, tid })
+    }
+
+    /// Where it sleeps in the kernel: how often it went to sleep so far. `None`: it runs, or waits for a processor.
+    fn sleep(&self) -> Option<String> {
+        let tid = Some(self.tid.load(Ordering::Relaxed)).filter(|&tid| tid != 0)?;
+        let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let runs = line("State:")?.trim_start().starts_with('R');
+        line("voluntary_ctxt_switches:").filter(|_| !runs).map(str::to_owned)
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +157,19 @@ mod tests {
         assert!(matches!(late, Err(Late::Deadline(DEADLINE))), "{late:?}");
         assert_eq!(patience.run(Duration::ZERO, || 2).unwrap(), 2, "what does not hang is done");
         assert!(release.send(()).is_ok(), "it hangs still");
+    }
+
+    #[test]
+    fn what_is_only_slow_is_waited_for() {
+        let mut patience = Patience::default();
+        let busy = std::time::Instant::now();
+        let done = patience.run(Duration::ZERO, move || {
+            while busy.elapsed() < DEADLINE.saturating_mul(2) {
+                std::hint::black_box(0);
+            }
+            4
+        });
+        assert_eq!(done.unwrap(), 4);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! too much to pass over and too little to be the verdict.
 
 use super::{
+    doubts,
     finding::{Finding, contradicts, supports},
     scene::Scene,
-    thread_died, weights, words,
+    weights, words,
 };
 use crate::model::{
     MmapLock, Process, TaskState, Tier, WaitKind,
@@ -76,11 +77,12 @@ fn healthy(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
     let number = actors().count();
     let running = actors().filter(|actor| actor.resolved.wait.kind == WaitKind::Running).count();
     let idle = actors().filter(|actor| actor.idle).count();
+    let others = number.saturating_sub(running).saturating_sub(idle);
     let mut evidence = vec![
         supports(
             "threads",
             format!(
-                "{} in {}: {running} running, {idle} in a known idle state, none that serves stands still",
+                "{} in {}: {running} running, {idle} in a known idle state, {others} in other waits; none that serves stands still",
                 words::count(number, "thread"),
                 words::count(scene.capture.processes.len(), "process"),
             ),
@@ -90,26 +92,31 @@ fn healthy(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
     if let Some(finding) = heaviest {
         evidence.push(contradicts("waits", format!("passed over as too little: {}", finding.summary)));
     }
-    evidence.extend(thread_died::uncounted(scene));
+    let doubts = doubts::doubts(scene);
+    let confidence = match (doubts.is_empty(), scene.capture.gaps.is_empty()) {
+        (false, _) => weights::HEALTHY_WITH_DOUBTS,
+        (true, false) => weights::HEALTHY_WITH_GAPS,
+        (true, true) => weights::HEALTHY,
+    };
+    evidence.extend(doubts);
     evidence.push(contradicts(
         "scope",
         "not looked at: request queues, metrics, logs and GPUs; a request that waits inside a scheduler which polls does not show in its threads",
     ));
-    let clean = scene.capture.gaps.is_empty();
-    if !clean {
-        let gaps = words::count(scene.capture.gaps.len(), "gap");
-        evidence.push(contradicts("gaps", format!("{gaps} in what could be read (listed under gaps)")));
+    if !scene.capture.gaps.is_empty() {
+        let gaps = words::count(scene.capture.gaps.len(), "thing");
+        evidence.push(contradicts("gaps", format!("{gaps} could not be read")));
     }
     Verdict {
         status: Status::Healthy,
         family: Family::Healthy,
-        confidence: if clean { weights::HEALTHY } else { weights::HEALTHY_WITH_GAPS },
-        summary: "nothing that should move stands still".into(),
+        confidence,
+        summary: "no thread that should move stands still".into(),
         culprits: Vec::new(),
         victims: Vec::new(),
-        action:
-            "Nothing to do. If requests hang all the same, look at what was not looked at (see the evidence)."
-                .into(),
+        action: "If requests hang all the same: compare the queues of both halves in their /metrics, and send one \
+                 request through each half."
+            .into(),
         evidence,
     }
 }

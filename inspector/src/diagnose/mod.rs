@@ -10,6 +10,7 @@
 mod blocked_send;
 mod choose;
 mod deadlock_cycle;
+mod doubts;
 mod finding;
 mod gil_starvation;
 mod healthy;

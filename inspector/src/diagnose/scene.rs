@@ -104,6 +104,11 @@ impl<'a> Scene<'a> {
         self.knowledge.rule_of(process.worker.as_ref()?)
     }
 
+    /// It is a worker of a serving engine.
+    pub(super) fn serves(&self, process: &Process) -> bool {
+        self.rule(process).is_some_and(|rule| !rule.plain)
+    }
+
     /// Those who wait for `culprits`; whoever is in a known idle state waits for work from somewhere, and not for them.
     pub(super) fn victims(&self, culprits: &[End]) -> Vec<End> {
         let mut victims = self.graph.victims(culprits);

@@ -50,9 +50,7 @@ pub(super) fn weigh(scene: &Scene<'_>, missing: &[Missing<'_>]) -> Weighed {
     let findings = missing.iter().map(|missing| finding(scene, missing)).collect();
     let mut facts = Vec::new();
     let mut judged_any = false;
-    for process in
-        scene.capture.processes.iter().filter(|process| scene.rule(process).is_some_and(|rule| !rule.plain))
-    {
+    for process in scene.capture.processes.iter().filter(|process| scene.serves(process)) {
         match judged(scene, process) {
             Ok(()) => {
                 judged_any = true;

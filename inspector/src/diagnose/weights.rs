@@ -88,10 +88,13 @@ pub(super) const FOR_LONG: f64 = 0.15;
 /// For longer than [`VERY_LONG_NS`], in addition.
 pub(super) const FOR_VERY_LONG: f64 = 0.15;
 
-/// Nothing that should move stands still, everything was readable.
-pub(super) const HEALTHY: f64 = 0.9;
-/// What a gap takes from that.
-pub(super) const HEALTHY_WITH_GAPS: f64 = 0.7;
+/// Nothing that should move stands still, everything was readable: no more than that, since threads do not show a
+/// request that waits in a queue.
+pub(super) const HEALTHY: f64 = 0.8;
+/// The same where something could not be read.
+pub(super) const HEALTHY_WITH_GAPS: f64 = 0.6;
+/// The same where something was seen that a wedge explains as well as work does.
+pub(super) const HEALTHY_WITH_DOUBTS: f64 = 0.5;
 
 /// The sum of weights, within 0 and [`CERTAIN`].
 pub(super) fn sum(weights: &[f64]) -> f64 {

@@ -1,5 +1,7 @@
 //! How findings name things.
 
+use std::sync::Arc;
+
 use super::scene::Actor;
 use crate::model::{Frame, FrameKind, Process, WaitKind, format::humane};
 
@@ -64,7 +66,7 @@ pub(super) fn detail(actor: &Actor<'_>) -> String {
 
 /// The innermost frame that says something: Python's, outside the standard library's `threading` and the like where
 /// there is one; else the innermost named native one.
-fn place(frames: &[Frame]) -> Option<String> {
+fn place(frames: &[Arc<Frame>]) -> Option<String> {
     let python = || frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     let frame = python().find(|frame| !frame.is_plumbing()).or_else(|| python().next()).or_else(|| {
         frames.iter().find(|frame| frame.kind == FrameKind::Native && !frame.function.starts_with("0x"))

@@ -1,5 +1,7 @@
 //! From what was seen of a process or thread to the rule that describes it.
 
+use std::sync::Arc;
+
 use super::{Expected, File, IdleState, Knowledge, ProcessRule, Sets, ThreadRule};
 use crate::model::{Frame, FrameKind, Wait, Worker};
 
@@ -36,7 +38,7 @@ impl Knowledge {
         worker: Option<&Worker>,
         python_name: Option<&str>,
         comm: &str,
-        frames: &[Frame],
+        frames: &[Arc<Frame>],
     ) -> Option<&ThreadRule> {
         let anonymous = python_name.is_none_or(is_default_name);
         self.files_for(worker).flat_map(|file| &file.thread).find(|rule| {
@@ -61,7 +63,7 @@ impl Knowledge {
         worker: Option<&Worker>,
         rule: Option<&ThreadRule>,
         wait: &Wait,
-        frames: &[Frame],
+        frames: &[Arc<Frame>],
     ) -> bool {
         let own = rule.into_iter().flat_map(|rule| &rule.idle);
         let general = self.files_for(worker).filter(|_| !rule.is_some_and(|rule| rule.scheduler));
@@ -152,7 +154,7 @@ pub(crate) fn rank(rule: &ProcessRule, arguments: &[String]) -> Option<String> {
 }
 
 /// Whether a wait under a stack is this idle state.
-pub fn matches_idle(state: &IdleState, wait: &Wait, frames: &[Frame]) -> bool {
+pub fn matches_idle(state: &IdleState, wait: &Wait, frames: &[Arc<Frame>]) -> bool {
     if !state.waits.is_empty() && !state.waits.contains(&wait.kind) {
         return false;
     }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::model::{Frame, FrameKind, Wait, WaitKind, Worker};
 
@@ -5,9 +7,9 @@ fn words(command: &str) -> Vec<String> {
     command.split(' ').map(str::to_owned).collect()
 }
 
-fn frame(function: &str) -> Frame {
+fn frame(function: &str) -> Arc<Frame> {
     let (file, line, module, address) = (None, None, None, None);
-    Frame { kind: FrameKind::Python, function: function.into(), file, line, module, address }
+    Arc::new(Frame { kind: FrameKind::Python, function: function.into(), file, line, module, address })
 }
 
 fn kind_of(knowledge: &Knowledge, command: &str) -> Option<(String, String)> {
@@ -95,7 +97,7 @@ fn flags_give_role_and_backend() {
 fn threads_are_known_by_name_and_on_old_pythons_by_function() {
     let knowledge = Knowledge::builtin();
     let worker = Worker { engine: "sglang".into(), kind: "scheduler".into(), ..Worker::default() };
-    let role = |name: Option<&str>, comm: &str, frames: &[Frame]| {
+    let role = |name: Option<&str>, comm: &str, frames: &[Arc<Frame>]| {
         knowledge.thread_rule(Some(&worker), name, comm, frames).map(|rule| rule.role.as_str())
     };
     assert_eq!(role(Some("Thread-3 (transfer_worker)"), "python", &[]), Some("transfer-worker"));

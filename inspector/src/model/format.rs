@@ -24,7 +24,8 @@ pub fn time_of_day(unix_ns: u64) -> String {
 
 /// At most `limit` characters, `…` in place of what is cut; nothing where there is no room for that either.
 pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.chars().nth(limit).is_none() {
+    // No text has more characters than bytes.
+    if text.len() <= limit || text.chars().nth(limit).is_none() {
         return Cow::Borrowed(text);
     }
     if limit == 0 {
@@ -37,6 +38,9 @@ pub fn clip(text: &str, limit: usize) -> Cow<'_, str> {
 
 /// As [`clip`], but it is the beginning that is cut: a path tells most at its end.
 pub fn clip_start(text: &str, limit: usize) -> Cow<'_, str> {
+    if text.len() <= limit {
+        return Cow::Borrowed(text);
+    }
     let extra = text.chars().count().saturating_sub(limit);
     if extra == 0 {
         return Cow::Borrowed(text);

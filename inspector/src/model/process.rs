@@ -1,6 +1,6 @@
 //! One process as it was seen.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ pub struct Process {
     /// Its Python runtime; `None`: not a Python process, or not readable (then a gap says so).
     pub python: Option<PythonRuntime>,
     /// Every frame of its threads once; threads refer to it by index.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
     /// Its threads, by tid.
     pub threads: Vec<Thread>,
     /// Threads that the kernel counted (`Threads` of `/proc/PID/status`); more than `threads` holds means a gap.
@@ -66,7 +66,7 @@ impl Process {
 
     /// The frames of a list of indices; an index out of range (a damaged capture) is left out.
     pub fn frames_of<'a>(&'a self, indices: &'a [u32]) -> impl Iterator<Item = &'a Frame> {
-        indices.iter().filter_map(|&index| self.frames.get(index as usize))
+        indices.iter().filter_map(|&index| Some(self.frames.get(index as usize)?.as_ref()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a capture means: the document that `--json` prints. Names are promised to other tools: add more, rename none.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +288,7 @@ pub struct ThreadReport {
     /// What it waits on.
     pub wait: Wait,
     /// Kernel, native and Python frames in one stack, innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
     /// Why the native part ends where it ends.
     pub stack_end: StackEnd,
 }

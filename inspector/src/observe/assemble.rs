@@ -1,6 +1,9 @@
 //! Puts a process together: what the kernel said, what the helpers read, what the sweeps saw.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     frames::FrameTable,
@@ -44,7 +47,7 @@ pub(super) fn fill(
     }
     process.fds = reading.fds;
     process.python = reading.runtime;
-    process.frames = reading.frames.into_frames();
+    process.frames = reading.frames.into_frames().into_iter().map(Arc::new).collect();
     reading.gaps
 }
 

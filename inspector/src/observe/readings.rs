@@ -89,6 +89,12 @@ impl Reading {
         self.threads.get(&tid).is_some_and(|thread| thread.python.is_some())
     }
 
+    /// Whether the thread has a Python stack that was not read whole.
+    pub(super) fn is_in_pieces(&self, tid: u32) -> bool {
+        let python = self.threads.get(&tid).and_then(|thread| thread.python.as_ref());
+        python.is_some_and(|python| !python.is_whole())
+    }
+
     /// Interns a reply's frames: from its indices to the process's.
     fn renumber(&mut self, frames: Vec<Frame>) -> HashMap<u32, u32> {
         (0..).zip(frames).filter_map(|(theirs, frame)| Some((theirs, self.frames.intern(frame)?))).collect()

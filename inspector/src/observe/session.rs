@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// How often threads that moved while they were read are read again.
+/// How often threads that moved while they were read are read again at most.
 const REREADS: u32 = 3;
 /// How often a contended `mmap_lock` is looked at again, and after how long. A writer that is stuck is seen every time; a
 /// process that maps memory without pause is seen free after a few looks, and its memory must not be given up.
@@ -192,7 +192,7 @@ impl Session<'_> {
                     |tid| sights.get(&(pid, tid)).is_some_and(|sight| sight.stability == Stability::Stable);
                 self.readings.entry(pid).or_default().absorb(outcome, round == 0, still);
             }
-            wanted = Some(self.moving());
+            wanted = Some(self.read_again(round));
             before = after;
         }
     }
@@ -244,10 +244,12 @@ impl Session<'_> {
         }
     }
 
-    /// Threads whose stack is not certain yet.
-    fn moving(&self) -> HashSet<Key> {
-        let moving = self.sights.iter().filter(|(_, sight)| sight.stability != Stability::Stable);
-        moving.map(|(&key, _)| key).collect()
+    /// Threads that moved while they were read in this round. Who moved twice rarely comes to rest: of those only what
+    /// was read in pieces is worth another sweep.
+    fn read_again(&self, round: u32) -> HashSet<Key> {
+        let in_pieces = |&(pid, tid): &Key| self.readings.get(&pid).is_some_and(|r| r.is_in_pieces(tid));
+        let moved = self.sights.iter().filter(|(_, sight)| sight.stability != Stability::Stable);
+        moved.map(|(&key, _)| key).filter(|key| round == 0 || in_pieces(key)).collect()
     }
 
     /// Sweeps and GIL readings until the window is over.

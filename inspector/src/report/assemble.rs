@@ -211,8 +211,13 @@ mod tests {
             module: None,
             address: None,
         };
-        let resolved =
-            ResolvedThread { pid: 10, tid: 11, wait, frames: vec![frame], stack_end: StackEnd::Complete };
+        let resolved = ResolvedThread {
+            pid: 10,
+            tid: 11,
+            wait,
+            frames: vec![frame.into()],
+            stack_end: StackEnd::Complete,
+        };
         let report = report(&capture(), vec![resolved], WaitGraph::default());
         let [worker, bare] = report.threads.as_slice() else { panic!("two threads: {:?}", report.threads) };
         assert_eq!((worker.name.as_str(), worker.ns_tid, worker.holds_gil), ("worker", Some(3), true));

@@ -7,7 +7,7 @@ use crate::model::format::{clip, clip_start};
 /// The text with everything that could move the cursor, start a line or reorder the line written as an escape.
 pub fn line(text: &str) -> Cow<'_, str> {
     // Nearly every name is printable ASCII, and a dump has tens of thousands.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_unsafe) {
+    if is_printable_ascii(text) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);
@@ -38,6 +38,12 @@ pub fn name(text: &str, limit: usize) -> String {
 /// [`line`], and of that at most the last `limit` characters.
 pub fn path(text: &str, limit: usize) -> String {
     clip_start(&line(text), limit).into_owned()
+}
+
+fn is_printable_ascii(text: &str) -> bool {
+    // No exit inside a chunk: so the compiler compares many bytes at once.
+    let printable = |chunk: &[u8]| chunk.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    text.as_bytes().chunks(32).all(printable)
 }
 
 /// Control characters (C0, DEL, C1), line and paragraph separators, and the invisible marks that reorder or hide

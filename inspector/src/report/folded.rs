@@ -37,7 +37,7 @@ pub fn render(report: &Report) -> String {
 
 fn stack(process: Option<&WorkerReport>, thread: &ThreadReport) -> String {
     let mut entries = vec![process_entry(process, thread.pid), entry(&thread.name)];
-    entries.extend(thread.frames.iter().rev().map(frame_entry));
+    entries.extend(thread.frames.iter().rev().map(|frame| frame_entry(frame)));
     if thread.wait.kind != WaitKind::Running {
         entries.push(format!("[{}]", thread.wait.kind.name()));
     }

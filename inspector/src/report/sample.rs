@@ -1,5 +1,7 @@
 //! Reports for the tests of the formats: a wedge, and a target that lies with every string it controls.
 
+use std::sync::Arc;
+
 use crate::model::{
     Certainty, Frame, FrameKind, Gap, Host, Owner, Report, Stability, StackEnd, TaskState, Tier, Wait,
     WaitKind, Window,
@@ -19,15 +21,15 @@ fn frame(
     file: Option<&str>,
     line: Option<u32>,
     module: Option<&str>,
-) -> Frame {
-    Frame {
+) -> Arc<Frame> {
+    Arc::new(Frame {
         kind,
         function: function.into(),
         file: file.map(Into::into),
         line,
         module: module.map(Into::into),
         address: None,
-    }
+    })
 }
 
 fn thread(tid: u32, name: &str, wait: Wait) -> ThreadReport {
@@ -240,7 +242,7 @@ pub(super) fn hostile(poison: &str) -> Report {
         for owner in &mut thread.wait.owners {
             owner.evidence = poison.into();
         }
-        for frame in &mut thread.frames {
+        for frame in thread.frames.iter_mut().map(Arc::make_mut) {
             frame.function = poison.into();
             frame.file = frame.file.as_ref().map(|_| poison.into());
             frame.module = frame.module.as_ref().map(|_| poison.into());

@@ -22,6 +22,8 @@ mod text;
 mod time;
 mod zmq;
 
+use std::sync::Arc;
+
 use scene::{Blocked, Scene};
 
 use crate::model::{Capture, FdKind, Frame, Process, StackEnd, Thread, Wait, WaitKind};
@@ -36,7 +38,7 @@ pub struct ResolvedThread {
     /// What it waits on.
     pub wait: Wait,
     /// Kernel, native and Python frames in one stack, innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
     /// Why the stack ends where it ends.
     pub stack_end: StackEnd,
 }

@@ -179,7 +179,7 @@ impl<'a> Blocked<'a> {
     pub(super) fn python(&self) -> impl Iterator<Item = &'a Frame> {
         let frames = self.thread.python.as_ref().map_or(&[][..], |python| python.frames.as_slice());
         let process = self.process;
-        frames.iter().filter_map(move |frame| process.frames.get(frame.frame as usize))
+        frames.iter().filter_map(move |frame| Some(process.frames.get(frame.frame as usize)?.as_ref()))
     }
 
     /// Kernel functions, innermost first.

@@ -9,6 +9,8 @@
 //! What does something stays: `lock_PyThread_acquire_lock`, `time_sleep`, `builtin_sorted`, `slot_tp_iternext`, and
 //! how the thread was started.
 
+use std::sync::Arc;
+
 use crate::model::{Frame, Process, PythonFrame, StackEnd, Thread};
 
 /// CPython's eval loop (Python/ceval.c).
@@ -56,19 +58,20 @@ const GLUE_FAMILIES: &[&str] = &[
 /// No Python frame is ever lost or moved past another one. Where the stacks do not match (the native walk stopped
 /// early, the thread moved between the reads), what is left of the Python frames follows the last eval loop; an eval
 /// loop that has no Python frame left stays as a native frame.
-pub fn merge(process: &Process, thread: &Thread) -> Vec<Frame> {
-    let native: Vec<&Frame> = process.frames_of(&thread.native.frames).collect();
+pub fn merge(process: &Process, thread: &Thread) -> Vec<Arc<Frame>> {
+    let shared = |index: &u32| process.frames.get(*index as usize);
+    let native: Vec<&Arc<Frame>> = thread.native.frames.iter().filter_map(shared).collect();
     let mut python = Python { process, frames: thread.python.as_ref().map_or(&[], |python| &python.frames) };
     let interpreter = native.iter().find(|frame| is_eval(frame)).and_then(|frame| frame.module.as_deref());
 
-    let mut merged: Vec<Frame> = process.frames_of(&thread.kernel).cloned().collect();
+    let mut merged: Vec<Arc<Frame>> = thread.kernel.iter().filter_map(shared).cloned().collect();
     // Where Python frames go that no eval loop claims.
     let mut after_last_eval = None;
     let has_python = !python.frames.is_empty();
     for frame in native {
         if is_eval(frame) {
             if !python.run(&mut merged) {
-                merged.push(frame.clone());
+                merged.push(Arc::clone(frame));
             }
             after_last_eval = Some(merged.len());
         } else if !(has_python
@@ -76,7 +79,7 @@ pub fn merge(process: &Process, thread: &Thread) -> Vec<Frame> {
             && is_glue(frame)
             && frame.module.as_deref() == interpreter)
         {
-            merged.push(frame.clone());
+            merged.push(Arc::clone(frame));
         }
     }
     let mut rest = Vec::new();
@@ -95,7 +98,7 @@ struct Python<'a> {
 
 impl Python<'_> {
     /// Moves what one call of the eval loop runs to `merged`; `false`: nothing is left.
-    fn run(&mut self, merged: &mut Vec<Frame>) -> bool {
+    fn run(&mut self, merged: &mut Vec<Arc<Frame>>) -> bool {
         if self.frames.is_empty() {
             return false;
         }
@@ -148,7 +151,7 @@ mod tests {
     fn thread(stack: &[&str], python: &[&str], end: StackEnd) -> (Process, Thread) {
         let mut process = Process::default();
         let mut add = |frame: Frame| {
-            process.frames.push(frame);
+            process.frames.push(Arc::new(frame));
             process.frames.len() as u32 - 1
         };
         let mut thread = Thread::default();
@@ -174,7 +177,7 @@ mod tests {
 
     fn merged(stack: &[&str], python: &[&str], end: StackEnd) -> Vec<String> {
         let (process, thread) = thread(stack, python, end);
-        merge(&process, &thread).into_iter().map(|frame| frame.function).collect()
+        merge(&process, &thread).iter().map(|frame| frame.function.clone()).collect()
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn pyzmq_is_told_by_its_python_frames_where_there_are_no_native_ones() {
     ];
     for (function, kind) in cases {
         let mut process = poller(vec![eventfd.clone()], &[(4, 1)]);
-        process.frames = vec![frame(function)];
+        process.frames = vec![frame(function).into()];
         process.threads[0].python = Some(PythonThread {
             frames: vec![PythonFrame { frame: 0, entry: true }],
             ..PythonThread::default()

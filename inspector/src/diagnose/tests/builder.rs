@@ -1,5 +1,7 @@
 //! A small SGLang pair built in code, healthy until a test changes it.
 
+use std::sync::Arc;
+
 use crate::{
     diagnose::{Diagnosis, Input, diagnose},
     graph::WaitGraph,
@@ -236,7 +238,7 @@ impl Builder {
     }
 }
 
-fn frame(function: &str) -> Frame {
+fn frame(function: &str) -> Arc<Frame> {
     let (line, module, address) = (Some(7), None, None);
     let file = match function.split('.').next() {
         Some("Socket") => "/lib/zmq/sugar/socket.py",
@@ -244,5 +246,5 @@ fn frame(function: &str) -> Frame {
         _ => "/app/engine.py",
     };
     let file = Some(file.into());
-    Frame { kind: FrameKind::Python, function: function.into(), file, line, module, address }
+    Arc::new(Frame { kind: FrameKind::Python, function: function.into(), file, line, module, address })
 }

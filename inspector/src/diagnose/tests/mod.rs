@@ -1,14 +1,15 @@
 //! Each family, and the same capture without its cause: that one must be healthy.
 
 mod builder;
+mod thread_died;
 
 use proptest::prelude::*;
 
 use self::builder::{Builder, DECODE, DECODE_DETOKENIZER, DECODE_HTTP, PREFILL, PREFILL_HTTP, SECOND};
 use super::Diagnosis;
 use crate::model::{
-    Activity, Bystander, Certainty, Fd, FdKind, Gap, Owner, PythonThread, Socket, TaskState, Tier, WaitKind,
-    report::{Evidence, Family, Party, PartyKind, Status},
+    Activity, Bystander, Certainty, Fd, FdKind, Gap, Owner, Socket, TaskState, Tier, WaitKind,
+    report::{Family, Party, Status},
 };
 
 fn ends(parties: &[Party]) -> Vec<(u32, Option<u32>)> {
@@ -368,109 +369,30 @@ fn a_stopped_bystander_counts_only_while_somebody_stands_waiting_for_it() {
 }
 
 #[test]
-fn a_listener_that_died_wedges_and_one_worker_of_four_degrades() {
-    let mut pair = Builder::pair();
-    pair.remove(DECODE, DECODE + 3);
-    let diagnosis = pair.diagnose();
-    assert_verdict(&diagnosis, Status::Wedged, Family::ThreadDied);
-    let culprit = &diagnosis.verdict.culprits[0];
-    assert_eq!((culprit.kind, culprit.pid, culprit.tid), (PartyKind::MissingPeer, Some(DECODE), None));
-    assert_eq!(culprit.thread.as_deref(), Some("decode_listener_thread"));
-    assert_eq!(diagnosis.missing_threads.len(), 1);
-    assert!(diagnosis.verdict.action.contains("decode"));
-
-    let mut pair = Builder::pair();
-    pair.remove(PREFILL, PREFILL + 4);
-    let diagnosis = pair.diagnose();
-    assert_verdict(&diagnosis, Status::Degraded, Family::ThreadDied);
-    assert!(diagnosis.verdict.summary.contains("1 of 4"), "{}", diagnosis.verdict.summary);
-    // Fewer workers were asked for.
-    pair.process(PREFILL).environment.insert("SGLANG_DISAGGREGATION_QUEUE_SIZE".into(), "3".into());
-    assert_healthy(&pair);
-}
-
-#[test]
-fn a_gap_in_the_numbers_alone_is_no_death() {
-    let mut pair = Builder::pair();
-    pair.thread(PREFILL, PREFILL + 7).python.as_mut().unwrap().name =
-        Some("Thread-19 (bootstrap_thread_guarded)".into());
-    assert_healthy(&pair);
-}
-
-#[test]
-fn threads_are_not_missed_before_start_up_is_over_or_where_one_could_not_be_read() {
-    let mut starting = Builder::pair();
-    starting.remove(DECODE, DECODE + 3);
-    starting.resolved(DECODE).frames.truncate(0);
-    assert_healthy(&starting);
-    let not_judged = |fact: &Evidence| fact.fact.starts_with("whether decode scheduler") && !fact.supports;
-    assert!(starting.diagnose().verdict.evidence.iter().any(not_judged));
-    let mut unread = Builder::pair();
-    *unread.thread(DECODE, DECODE + 3).python.as_mut().unwrap() = PythonThread::default();
-    unread.resolved(DECODE + 3).frames.clear();
-    assert_healthy(&unread);
-    let mut unmatched = Builder::pair();
-    unmatched.remove(DECODE, DECODE + 3);
-    let thread =
-        PythonThread { name: Some("Thread-3 (decode_listener_thread)".into()), ..PythonThread::default() };
-    unmatched.process(DECODE).python.as_mut().unwrap().unmatched.push(thread);
-    assert_healthy(&unmatched);
-}
-
-#[test]
-fn a_thread_missing_from_a_process_whose_start_up_could_not_be_seen_is_suspicious() {
-    let mut torn = Builder::pair();
-    torn.resolved(DECODE).frames.truncate(0);
-    torn.thread(DECODE, DECODE).python.as_mut().unwrap().partial = Some("a frame moved".into());
-    assert_healthy(&torn);
-    torn.remove(DECODE, DECODE + 3);
-    let verdict = torn.diagnose().verdict;
-    assert_eq!((verdict.status, verdict.family), (Status::Unknown, Family::Unknown));
-    assert!(verdict.summary.contains("decode_listener_thread"), "{}", verdict.summary);
-}
-
-#[test]
-fn old_pythons_threads_are_known_by_their_functions() {
-    let mut pair = Builder::pair();
-    for process in &mut pair.capture.processes {
-        for thread in process.threads.iter_mut().filter(|thread| thread.tid != process.pid) {
-            let name = thread.python.as_mut().unwrap().name.as_mut().unwrap();
-            *name = name.split(' ').next().unwrap().to_owned();
-        }
-    }
-    assert_healthy(&pair);
-    pair.remove(PREFILL, PREFILL + 7);
-    assert_verdict(&pair.diagnose(), Status::Wedged, Family::ThreadDied);
-}
-
-#[test]
-fn siblings_show_what_the_catalog_does_not_ask_for() {
-    let mut pair = Builder::pair();
-    let mut add = |pid: u32, number: u32, with: bool| {
-        pair.worker(pid, DECODE_HTTP, "scheduler", "decode");
-        pair.running(pid, pid, "MainThread", &["recv_requests", "event_loop_normal_disagg_decode"]);
-        pair.blocked(
-            pid,
-            pid + 1,
-            "Thread-3 (decode_listener_thread)",
-            WaitKind::SocketRecv,
-            &["recv_multipart", "decode_listener_thread"],
-        );
-        pair.timed(pid, pid + 2, "HeartbeatChecker", WaitKind::PythonLock, &["wait", "heartbeat_checker"]);
-        if with {
-            pair.timed(pid, pid + 3, "Thread-9 (backup_thread_func)", WaitKind::PythonLock, &["wait", "get"]);
-        }
-        pair.process(pid).worker.as_mut().unwrap().rank = Some(format!("TP{number}"));
+fn what_a_wedge_would_explain_too_is_told_beside_a_healthy_verdict() {
+    let doubts = |pair: &Builder| {
+        assert_healthy(pair);
+        let verdict = pair.diagnose().verdict;
+        let facts: Vec<String> =
+            verdict.evidence.iter().filter(|fact| !fact.supports).map(|fact| fact.fact.clone()).collect();
+        (facts.join("\n"), verdict.confidence)
     };
-    add(300, 1, true);
-    add(310, 2, true);
-    pair.timed(DECODE, DECODE + 9, "Thread-9 (backup_thread_func)", WaitKind::PythonLock, &["wait", "get"]);
-    assert_healthy(&pair);
-    pair.remove(310, 313);
-    let diagnosis = pair.diagnose();
-    assert_verdict(&diagnosis, Status::Wedged, Family::ThreadDied);
-    assert_eq!(diagnosis.missing_threads[0].thread, "backup_thread_func");
-    assert_eq!(diagnosis.missing_threads[0].pid, 310);
+    let mut pair = Builder::pair();
+    let (_, sure) = doubts(&pair);
+    pair.capture.sockets = vec![
+        Socket { inode: 10, state: "SYN_SENT".into(), remote: "10.0.0.9:80".into(), ..Socket::default() },
+        Socket { inode: 11, state: "SYN_SENT".into(), remote: "10.0.0.8:80".into(), ..Socket::default() },
+    ];
+    pair.process(DECODE).fds = vec![Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode: 10 } }];
+    let (facts, less) = doubts(&pair);
+    assert!(facts.contains("10.0.0.9:80") && !facts.contains("10.0.0.8:80"), "{facts}");
+    assert!(less < sure);
+    let mut pair = Builder::pair();
+    pair.remove(PREFILL, PREFILL + 3);
+    pair.running(PREFILL, PREFILL + 3, "Thread-3 (transfer_worker)", &["_await_handles", "transfer_worker"]);
+    let (facts, less) = doubts(&pair);
+    assert!(facts.contains("_await_handles"), "{facts}");
+    assert!(less < sure);
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub fn holders<S: BuildHasher>(
     }
     if let Some((first, more)) = late.split_first() {
         let reason = format!(
-            "the descriptors of process {first}{} do not come (it hangs in execve): as the other end of a socket or pipe it would be missing",
+            "the descriptors of process {first}{} do not come (as where it hangs in execve): as the other end of a socket or pipe it would be missing",
             if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) }
         );
         gaps.push(Gap::host("fds", reason));

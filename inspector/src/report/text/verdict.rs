@@ -1,6 +1,8 @@
 //! `inspector diagnose`: the verdict, who has to move, who waits, what it rests on, what to do. Nothing is said twice: a
 //! fact that a line above holds already is left to the JSON document.
 
+use std::sync::Arc;
+
 use super::{gaps, words};
 use crate::{
     model::{
@@ -69,6 +71,9 @@ fn healthy(page: &mut Page, report: &Report, verdict: &Verdict) {
     if !against.is_empty() {
         label(page, "AGAINST").plain(&against.join(" · ")).end();
     }
+    if !verdict.action.is_empty() {
+        label(page, "ACTION").plain(&verdict.action).end();
+    }
     gaps::write_one(page, report);
 }
 
@@ -116,7 +121,8 @@ fn root(page: &mut Page, report: &Report, verdict: &Verdict, party: &Party) {
 }
 
 fn frames(page: &mut Page, thread: &ThreadReport) {
-    let of_kind = |kind| thread.frames.iter().filter(move |frame| frame.kind == kind);
+    let of_kind =
+        |kind| thread.frames.iter().map(Arc::as_ref).filter(move |frame: &&Frame| frame.kind == kind);
     let python: Vec<&Frame> = of_kind(FrameKind::Python).collect();
     // The library through which it waits says less than the code that called it.
     let own = python.iter().position(|frame| !frame.is_plumbing()).unwrap_or(0);

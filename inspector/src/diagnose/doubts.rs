@@ -1,0 +1,58 @@
+//! What was seen beside a healthy verdict that a wedge explains as well as work does. Too little to accuse anybody, and
+//! too much to keep from whoever knows that requests hang.
+
+use std::collections::HashSet;
+
+use super::{
+    finding::contradicts,
+    scene::{Actor, Scene},
+    thread_died, words,
+};
+use crate::model::{FdKind, Process, Socket, report::Evidence};
+
+/// Most facts of one kind: a fleet whose network is down has thousands of silent connections.
+const MOST: usize = 4;
+
+/// Retransmissions in a row without an answer: the third is sent more than a second after the first byte.
+const SILENCE: u32 = 3;
+
+/// The facts; none where nothing is odd.
+pub(super) fn doubts(scene: &Scene<'_>) -> Vec<Evidence> {
+    let mut facts: Vec<Evidence> = thread_died::uncounted(scene).into_iter().take(MOST).collect();
+    facts.extend(scene.actors().filter_map(|actor| transfer(&actor)).take(MOST));
+    let serving = scene.capture.processes.iter().filter(|process| scene.serves(process));
+    facts.extend(serving.flat_map(|process| unanswered(scene, process)).take(MOST));
+    facts
+}
+
+/// A thread that waits for the other end of a transfer.
+fn transfer(actor: &Actor<'_>) -> Option<Evidence> {
+    let function = actor.waits_for_peer()?;
+    let fact = format!(
+        "{} polls for its peer in {function}: a transfer under way looks like that, and so does one that hangs; look \
+         again in a minute",
+        words::thread(actor)
+    );
+    Some(contradicts("threads", fact))
+}
+
+/// Connections of a process whose other end does not answer.
+fn unanswered(scene: &Scene<'_>, process: &Process) -> Vec<Evidence> {
+    let inodes: HashSet<u64> = process
+        .fds
+        .iter()
+        .filter_map(|fd| match fd.kind {
+            FdKind::Socket { inode } => Some(inode),
+            _ => None,
+        })
+        .collect();
+    let silent = |socket: &&Socket| {
+        inodes.contains(&socket.inode) && (socket.state == "SYN_SENT" || socket.retransmits >= SILENCE)
+    };
+    let fact = |socket: &Socket| {
+        let (local, remote, state) = (&socket.local, &socket.remote, &socket.state);
+        let fact = format!("{}: nobody answers on {local} → {remote} {state}", words::process(process));
+        contradicts("sockets", fact)
+    };
+    scene.capture.sockets.iter().filter(silent).take(MOST).map(fact).collect()
+}
