@@ -8,7 +8,7 @@ use super::{
     doubts,
     finding::{Finding, contradicts, supports},
     scene::Scene,
-    weights, words,
+    standing, weights, words,
 };
 use crate::model::{
     MmapLock, Process, TaskState, Tier, WaitKind,
@@ -33,8 +33,8 @@ pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict 
         let action = action.as_deref().unwrap_or("Look again in a minute: a wedge is still there then.");
         return unknown(summary, action, finding.evidence.clone());
     }
-    if let Some(verdict) = serving_thread_stands(scene) {
-        return verdict;
+    if let Some((summary, action, evidence)) = standing::suspicion(scene) {
+        return unknown(format!("not sure, but suspicious: {summary}"), action, evidence);
     }
     let blind = blind_spots(scene);
     if !blind.is_empty() {
@@ -43,20 +43,6 @@ pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict 
         return unknown(format!("cannot tell: {first}"), action, blind);
     }
     healthy(scene, heaviest)
-}
-
-/// A thread that serves others has stood in a lock, or in the kernel, for longer than patience explains: no family says
-/// why, and it is not fine either.
-fn serving_thread_stands(scene: &Scene<'_>) -> Option<Verdict> {
-    let standing = scene.actors().find(|actor| {
-        let long = actor.blocked_ns().is_some_and(|ns| ns >= weights::LONG_NS);
-        let in_lock = || scene.standing_in_ownerless_locks(actor.process.pid, &[]).contains(&actor.end());
-        long && actor.serves() && actor.stands() && (actor.resolved.wait.kind == WaitKind::Disk || in_lock())
-    })?;
-    let fact = format!("{} is {}", words::thread(&standing), words::detail(&standing));
-    let action =
-        "Look again in a minute; if it still stands there, save this report and restart the process.";
-    Some(unknown(format!("not sure, but suspicious: {fact}"), action, vec![supports("waits", fact)]))
 }
 
 fn unknown(summary: String, action: &str, evidence: Vec<Evidence>) -> Verdict {

@@ -7,6 +7,7 @@
 //! `healthy` is a verdict like the others: it is given when no finding weighs enough, and its evidence says what was
 //! looked at and what was not ([`healthy`]).
 
+mod abandoned_lock;
 mod blocked_send;
 mod choose;
 mod deadlock_cycle;
@@ -18,6 +19,7 @@ mod peer_stopped;
 mod relations;
 mod scene;
 mod scheduler_stuck;
+mod standing;
 mod thread_died;
 mod timeline;
 mod weights;

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{
+    abandoned_lock,
     finding::{Case, Finding, Weighed, contradicts},
     relations,
     scene::{Actor, Scene, Startup},
@@ -47,7 +48,8 @@ pub(super) fn missing<'a>(scene: &Scene<'a>) -> Vec<Missing<'a>> {
 }
 
 pub(super) fn weigh(scene: &Scene<'_>, missing: &[Missing<'_>]) -> Weighed {
-    let findings = missing.iter().map(|missing| finding(scene, missing)).collect();
+    let mut findings: Vec<Finding> = missing.iter().map(|missing| finding(scene, missing)).collect();
+    findings.extend(abandoned_lock::findings(scene));
     let mut facts = Vec::new();
     let mut judged_any = false;
     for process in scene.capture.processes.iter().filter(|process| scene.serves(process)) {

@@ -66,6 +66,9 @@ pub(super) const SEND_QUEUE_FULL: f64 = 0.1;
 /// Others wait for the sender.
 pub(super) const SENDER_BLOCKS_OTHERS: f64 = 0.1;
 
+/// A thread stands in a mutex whose owner is no thread of its process.
+pub(super) const ABANDONED_LOCK: f64 = 0.6;
+
 /// The catalog expects a thread, start-up is over, and no thread of the process can be it.
 pub(super) const MISSING_FROM_CATALOG: f64 = 0.7;
 /// Whether start-up is over could not be seen: too much to pass over, too little for a verdict.

@@ -69,7 +69,11 @@ pub(super) fn detail(actor: &Actor<'_>) -> String {
 fn place(frames: &[Arc<Frame>]) -> Option<String> {
     let python = || frames.iter().filter(|frame| frame.kind == FrameKind::Python);
     let frame = python().find(|frame| !frame.is_plumbing()).or_else(|| python().next()).or_else(|| {
-        frames.iter().find(|frame| frame.kind == FrameKind::Native && !frame.function.starts_with("0x"))
+        let named = || {
+            let native = frames.iter().filter(|frame| frame.kind == FrameKind::Native);
+            native.filter(|frame| !frame.function.starts_with("0x"))
+        };
+        named().find(|frame| !frame.is_plumbing()).or_else(|| named().next())
     })?;
     let file = frame.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
     Some(match (file, frame.line) {

@@ -44,12 +44,12 @@ const FILE_COUNT_LIMIT: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum KnowledgeError {
     /// It could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {why}")]
     Read {
         /// The file or folder.
         path: PathBuf,
         /// What the kernel said.
-        source: io::Error,
+        why: io::Error,
     },
     /// It is larger than 1 MiB, or the folder holds more than 256 files.
     #[error("{path} is too large: a knowledge file has at most 1 MiB, a folder at most 256 of them")]
@@ -94,7 +94,7 @@ impl Knowledge {
     /// The built-in files and those of a folder (`*.toml`, by name). A user's file goes before the built-in ones and
     /// takes the place of the one with the same `name`.
     pub fn load(folder: &Path) -> Result<Self, KnowledgeError> {
-        let read = |source| KnowledgeError::Read { path: folder.into(), source };
+        let read = |why| KnowledgeError::Read { path: folder.into(), why };
         let mut paths = Vec::new();
         for entry in fs::read_dir(folder).map_err(read)? {
             let path = entry.map_err(read)?.path();
@@ -150,7 +150,7 @@ impl Knowledge {
 
 /// Reads and checks one file.
 pub fn read_file(path: &Path) -> Result<File, KnowledgeError> {
-    let read = |source| KnowledgeError::Read { path: path.into(), source };
+    let read = |why| KnowledgeError::Read { path: path.into(), why };
     let meta = fs::metadata(path).map_err(read)?;
     if !meta.is_file() {
         return Err(read(io::Error::other("not a regular file")));

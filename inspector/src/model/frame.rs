@@ -34,8 +34,25 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// It belongs to a library through which programs wait (`threading`, `queue`, pyzmq…): the frame below it says more.
+    /// It belongs to a library through which programs wait (`threading`, `queue`, pyzmq, libc…): the frame below it says
+    /// more.
     pub fn is_plumbing(&self) -> bool {
+        if self.kind != FrameKind::Python {
+            let module = self.module.as_deref().unwrap_or_default();
+            let name = module.rsplit('/').next().unwrap_or_default();
+            return [
+                "libc.so",
+                "libc-",
+                "libpthread",
+                "ld-linux",
+                "ld-musl",
+                "libstdc++",
+                "libgcc_s",
+                "[vdso]",
+            ]
+            .iter()
+            .any(|start| name.starts_with(start));
+        }
         let file = self.file.as_deref().unwrap_or_default();
         ["/threading.py", "/queue.py", "/socket.py", "/selectors.py", "/subprocess.py"]
             .iter()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Certainty, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind, Window};
 
 /// Version of the JSON document; the minor part grows with every added name.
-pub const SCHEMA_VERSION: &str = "1.0";
+pub const SCHEMA_VERSION: &str = "1.1";
 
 /// The full result of `ps` (without stacks and verdict), `dump` (without verdict) or `diagnose`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -517,3 +517,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_program_whose_every_thread_waits_for_another_is_suspicious() {
+    let mut program = Builder::empty();
+    program.program(10, 1);
+    program.blocked(10, 10, "MainThread", WaitKind::Join, &["join", "main"]);
+    program.blocked(10, 11, "Thread-1", WaitKind::PythonLock, &["one"]);
+    program.blocked(10, 12, "Thread-2", WaitKind::PythonLock, &["two"]);
+    let verdict = program.diagnose().verdict;
+    assert_eq!((verdict.status, verdict.family), (Status::Unknown, Family::Unknown), "{verdict:#?}");
+    assert!(verdict.summary.contains("all 3 threads"), "{}", verdict.summary);
+    // One that can still move may release the lock; so may whoever wakes a thread that waits for work.
+    let mut moves = Builder::empty();
+    moves.program(10, 1);
+    moves.blocked(10, 10, "MainThread", WaitKind::SocketRecv, &["recv", "main"]);
+    moves.blocked(10, 11, "Thread-1", WaitKind::PythonLock, &["one"]);
+    assert_healthy(&moves);
+    let mut parked = Builder::empty();
+    parked.program(10, 1);
+    parked.blocked(10, 10, "MainThread", WaitKind::PythonLock, &["wait", "main"]);
+    assert_healthy(&parked);
+}

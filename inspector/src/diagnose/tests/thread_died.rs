@@ -114,3 +114,21 @@ fn siblings_show_what_the_catalog_does_not_ask_for() {
     assert_eq!(diagnosis.missing_threads[0].thread, "backup_thread_func");
     assert_eq!(diagnosis.missing_threads[0].pid, 310);
 }
+
+#[test]
+fn a_mutex_that_a_gone_thread_left_locked_wedges_whoever_wants_it() {
+    let mut program = Builder::empty();
+    program.program(10, 1);
+    program.blocked(10, 10, "main", WaitKind::PipeRead, &["main"]);
+    program.blocked(10, 11, "waiter", WaitKind::Mutex, &["work"]);
+    program.wait(11).address = Some(0x1000);
+    assert_healthy(&program);
+    program.wait(11).owner_gone = Some(12);
+    let diagnosis = program.diagnose();
+    assert_verdict(&diagnosis, Status::Wedged, Family::ThreadDied);
+    assert!(diagnosis.verdict.summary.contains("tid 12 of"), "{}", diagnosis.verdict.summary);
+    assert_eq!(diagnosis.verdict.victims[0].tid, Some(11));
+    // It came a moment ago: the owner may be younger than the list of threads.
+    program.thread(10, 11).off_cpu_ns = Some(1_000_000);
+    assert_healthy(&program);
+}

@@ -5,6 +5,7 @@
 //! batches: one read brings the innermost pages of every stack, and few threads need more.
 
 mod arch;
+mod demangle;
 mod expression;
 mod file;
 #[cfg(test)]

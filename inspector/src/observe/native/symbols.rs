@@ -11,6 +11,7 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer, source};
 use object::{Object as _, ObjectSymbol as _};
 
 use super::{
+    demangle::demangle,
     file,
     modules::{Loaded, Module, Modules},
     thread::RawFrame,
@@ -22,8 +23,6 @@ use crate::{
 
 /// What gdb calls the frame between a signal handler and the code that the signal interrupted.
 const SIGNAL_TRAMPOLINE: &str = "<signal handler called>";
-/// Longest name kept; C++ templates reach thousands of characters.
-const MAX_NAME: usize = 4096;
 /// Longest vDSO read; it has two to six pages.
 const MAX_VDSO: u64 = 1 << 16;
 
@@ -69,14 +68,14 @@ pub(super) fn symbolizer() -> Symbolizer {
         .enable_auto_reload(false)
         .enable_code_info(false)
         .enable_inlined_fns(false)
-        .enable_demangling(true)
+        .enable_demangling(false)
         .build()
 }
 
 fn to_frame(frame: RawFrame, function: Option<String>, module: Option<String>) -> Frame {
     let function = match function {
         _ if frame.signal => SIGNAL_TRAMPOLINE.to_owned(),
-        Some(name) => name.chars().take(MAX_NAME).collect(),
+        Some(name) => name,
         None => format!("{:#x}", frame.pc),
     };
     Frame { kind: FrameKind::Native, function, file: None, line: None, module, address: Some(frame.pc) }
@@ -104,7 +103,7 @@ pub(super) fn in_file(symbolizer: &Symbolizer, file: &File, svmas: &[u64]) -> Ve
     symbols
         .into_iter()
         .map(|symbol| match symbol {
-            Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
+            Symbolized::Sym(symbol) => Some(demangle(&symbol.name)),
             Symbolized::Unknown(_) => None,
         })
         .collect()
@@ -121,7 +120,7 @@ fn vdso_functions(module: &Module, svmas: &[u64], memory: &dyn TargetMemory) -> 
     let name_at = |svma: u64| {
         let holds = |start: u64, size: u64| svma.checked_sub(start).is_some_and(|distance| distance < size);
         let symbol = image.dynamic_symbols().find(|symbol| holds(symbol.address(), symbol.size()))?;
-        Some(symbol.name().ok()?.to_owned())
+        Some(demangle(symbol.name().ok()?))
     };
     svmas.iter().map(|&svma| name_at(svma)).collect()
 }

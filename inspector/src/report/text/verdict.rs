@@ -123,12 +123,15 @@ fn root(page: &mut Page, report: &Report, verdict: &Verdict, party: &Party) {
 fn frames(page: &mut Page, thread: &ThreadReport) {
     let of_kind =
         |kind| thread.frames.iter().map(Arc::as_ref).filter(move |frame: &&Frame| frame.kind == kind);
-    let python: Vec<&Frame> = of_kind(FrameKind::Python).collect();
     // The library through which it waits says less than the code that called it.
-    let own = python.iter().position(|frame| !frame.is_plumbing()).unwrap_or(0);
-    let mut shown: Vec<&Frame> = python.get(own..).unwrap_or_default().to_vec();
+    let own = |kind| {
+        let frames: Vec<&Frame> = of_kind(kind).collect();
+        let first = frames.iter().position(|frame| !frame.is_plumbing()).unwrap_or(0);
+        frames.get(first..).unwrap_or_default().to_vec()
+    };
+    let mut shown = own(FrameKind::Python);
     if shown.is_empty() {
-        shown = of_kind(FrameKind::Native).collect();
+        shown = own(FrameKind::Native);
     }
     if shown.is_empty() {
         shown = of_kind(FrameKind::Kernel).collect();

@@ -40,7 +40,10 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
             2 => "errorcheck",
             _ => "adaptive",
         };
-        return Some(held(futex, owner, flavour, "owner word"));
+        let mut wait = held(futex, owner, flavour, "owner word");
+        // The owner of a shared one may be a thread of any process.
+        wait.owner_gone = Some(owner).filter(|_| wait.owners.is_empty() && kind & SHARED == 0);
+        return Some(wait);
     }
     stdio(futex)
 }

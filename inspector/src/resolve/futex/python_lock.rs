@@ -27,10 +27,12 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
     Some(Wait {
         kind: WaitKind::PythonLock,
         // Without symbols a `Lock`, an `RLock` and a `SimpleQueue` look the same from here.
-        text: format!(
-            "{}lock {address:#x}, which records no owner",
-            call.map_or(String::new(), |call| format!("{call}, "))
-        ),
+        text: match call {
+            // It has one, in the object around this lock.
+            Some(call @ "RLock.acquire") => format!("{call}, lock {address:#x}, whose owner was not read"),
+            Some(call) => format!("{call}, lock {address:#x}, which records no owner"),
+            None => format!("lock {address:#x}, which records no owner"),
+        },
         address: Some(address),
         flavour: call.map(str::to_owned),
         ..Wait::default()

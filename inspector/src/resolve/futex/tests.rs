@@ -95,6 +95,9 @@ fn a_mutex_of_a_thread_that_is_gone_has_no_owner() {
     let wait = waits(&[2, 0, 4711, 1, 0, 0], 0, WAIT, 2);
     assert_eq!((wait.kind, wait.owners.len()), (WaitKind::Mutex, 0));
     assert!(wait.text.contains("4711, which is no thread of the process"), "{}", wait.text);
+    assert_eq!(wait.owner_gone, Some(4711));
+    let shared = waits(&[2, 0, 4711, 1, 128, 0], 0, WAIT, 2);
+    assert_eq!((shared.kind, shared.owner_gone), (WaitKind::Mutex, None), "it may be another process's");
 }
 
 #[test]
