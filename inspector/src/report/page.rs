@@ -1,5 +1,7 @@
 //! Text for people, built line by line: every piece is escaped, styles are ours alone.
 
+use std::ops::Range;
+
 use super::{color::Style, escape};
 use crate::model::format::clip;
 
@@ -52,6 +54,17 @@ impl Page {
     /// Adds a whole plain line.
     pub fn line(&mut self, piece: &str) -> &mut Self {
         self.plain(piece).end()
+    }
+
+    /// Where the next line begins, after [`Page::end`].
+    pub fn position(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Adds lines once more that are on the page already, between two [`Page::position`]s.
+    pub fn repeat(&mut self, lines: Range<usize>) -> &mut Self {
+        self.text.extend_from_within(lines);
+        self
     }
 
     /// The text.

@@ -9,14 +9,14 @@ use std::{
 };
 
 use aya::{
-    Btf as AyaBtf, Ebpf, EbpfLoader, Endianness,
+    Btf as AyaBtf, Ebpf, Endianness,
     maps::{HashMap, MapData},
-    programs::Iter,
+    programs::{Iter, Program},
 };
 use inspector_ebpf::{WANT_ALL, WANT_READER};
 
 use super::{
-    TasksError, bpf, btf::Btf, memory_walk::Grants, names::KernelNames, offsets, warnings::Warnings,
+    TasksError, bpf, btf::Btf, loader, memory_walk::Grants, names::KernelNames, offsets, warnings::Warnings,
 };
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
@@ -33,6 +33,9 @@ const CHUNK: usize = 32 << 10;
 
 /// Kernel functions by address.
 pub(super) type Names = std::collections::HashMap<u64, String>;
+
+/// The object's programs by name.
+type Programs<'a> = std::collections::HashMap<&'a str, &'a mut Program>;
 
 /// The loaded walks.
 #[derive(Debug)]
@@ -57,26 +60,13 @@ impl Walk {
     /// Looks the members up, loads the programs and attaches the walks. With `warnings` the programs report what they
     /// meet; without, the verifier drops the code that would.
     pub(super) fn open(warnings: bool) -> Result<Self, TasksError> {
-        // aya reads all of the kernel's types as it starts, needed or not: that takes as long as our own look at them.
-        let new_loader = || {
-            let mut loader = EbpfLoader::new();
-            loader.btf(None);
-            loader
-        };
-        let (loader, types) = thread::scope(|scope| {
-            let loader = thread::Builder::new().spawn_scoped(scope, new_loader);
-            let types = Btf::of_running_kernel();
-            (loader.ok().and_then(|loader| loader.join().ok()), types)
-        });
-        let types = types.map_err(TasksError::Btf)?;
+        let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
         drop(types);
-        let target =
-            AyaBtf::parse(&target, Endianness::Little).map_err(|why| TasksError::Load(why.to_string()))?;
+        let target = thread::spawn(move || AyaBtf::parse(&target, Endianness::Little));
 
-        let mut ebpf = loader
-            .unwrap_or_else(new_loader)
+        let mut ebpf = loader::without_kernel_types()
             .override_global("OFFSETS", resolved.offsets.words(), true)
             .override_global(aya_log::LEVEL, if warnings { &WARNINGS } else { &SILENCE }, true)
             .map_max_entries("AYA_LOGS", if warnings { 128 << 10 } else { rustix::param::page_size() as u32 })
@@ -84,12 +74,23 @@ impl Walk {
             .map_err(|why| load_error(&why))?;
         let wanted = map(&mut ebpf, "WANTED")?;
         let readers = map(&mut ebpf, "READERS")?;
-        let tasks = load(&mut ebpf, "tasks", &target)?;
-        let link = bpf::link(tasks.as_fd(), None).map_err(TasksError::Attach)?;
-        let memory = load(&mut ebpf, "memory", &target);
+        let target = target.join().map_err(|_| TasksError::Load("aya's reader of types ended".into()))?;
+        let target = target.map_err(|why| TasksError::Load(why.to_string()))?;
+        let symbols = ebpf.take_map("NAMES");
+        let mut programs: Programs<'_> = ebpf.programs_mut().collect();
+        let [tasks, memory, names] = ["tasks", "memory", "names"].map(|name| programs.remove(name));
+        // The verifier takes its time with each.
+        let (tasks, memory, names) = thread::scope(|scope| {
+            let memory = scope.spawn(|| load(memory, "memory", &target));
+            let tasks = load(tasks, "tasks", &target);
+            let names = KernelNames::load(names, symbols);
+            (tasks, memory.join(), names)
+        });
+        let link = bpf::link(tasks?.as_fd(), None).map_err(TasksError::Attach)?;
+        let memory = memory.unwrap_or_else(|_| Err(TasksError::Load("its loader ended".into())));
         let memory = memory.map(|program| Arc::new(Grants::new(program, readers)));
         let memory = memory.map_err(|why| why.to_string());
-        let names = KernelNames::load(&mut ebpf).map_err(|why| why.to_string());
+        let names = names.map_err(|why| why.to_string());
         let warnings = warnings.then(|| Warnings::of(&mut ebpf)).transpose()?;
         let found = &resolved.offsets;
         let times = ![found.last_arrival, found.sum_exec, found.prev_sum_exec, found.policy]
@@ -164,9 +165,8 @@ fn map<V: aya::Pod>(ebpf: &mut Ebpf, name: &str) -> Result<HashMap<MapData, u32,
     HashMap::try_from(map).map_err(|why| TasksError::Object(why.to_string()))
 }
 
-fn load(ebpf: &mut Ebpf, name: &str, target: &AyaBtf) -> Result<OwnedFd, TasksError> {
-    let program =
-        ebpf.program_mut(name).ok_or_else(|| TasksError::Object(format!("has no program {name}")))?;
+fn load(program: Option<&mut Program>, name: &str, target: &AyaBtf) -> Result<OwnedFd, TasksError> {
+    let program = program.ok_or_else(|| TasksError::Object(format!("has no program {name}")))?;
     let program: &mut Iter = program.try_into().map_err(|why| load_error(&why))?;
     program.load("task", target).map_err(|why| load_error(&why))?;
     let fd = program.fd().map_err(|why| load_error(&why))?;

@@ -7,6 +7,7 @@ mod clock;
 mod ebpf;
 mod error;
 mod fentry;
+mod loader;
 pub mod memory_walk;
 mod names;
 mod offsets;

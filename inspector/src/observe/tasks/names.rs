@@ -7,9 +7,8 @@ use std::{
 };
 
 use aya::{
-    Ebpf,
-    maps::{Array, MapData, MapError},
-    programs::RawTracePoint,
+    maps::{Array, Map, MapData, MapError},
+    programs::{Program, RawTracePoint},
 };
 use bytemuck::Zeroable;
 use inspector_ebpf::{SYMBOLS, Symbol};
@@ -29,14 +28,14 @@ pub(super) struct KernelNames {
 }
 
 impl KernelNames {
-    /// Loads the program.
+    /// Loads the program, which fills `map`.
     ///
     /// # Minimum kernel version
     /// 5.13.
-    pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self, TasksError> {
-        let map = ebpf.take_map("NAMES").ok_or_else(|| TasksError::Object("has no map NAMES".into()))?;
+    pub(super) fn load(program: Option<&mut Program>, map: Option<Map>) -> Result<Self, TasksError> {
+        let map = map.ok_or_else(|| TasksError::Object("has no map NAMES".into()))?;
         let symbols = Array::try_from(map).map_err(|why| TasksError::Object(why.to_string()))?;
-        let program = ebpf.program_mut("names").ok_or(TasksError::Object("has no program names".into()))?;
+        let program = program.ok_or_else(|| TasksError::Object("has no program names".into()))?;
         let program: &mut RawTracePoint = program.try_into().map_err(|why| load_error(&why))?;
         program.load().map_err(|why| load_error(&why))?;
         let fd = program.fd().map_err(|why| load_error(&why))?;

@@ -1,9 +1,11 @@
 //! `inspector dump`: a block a process, a paragraph a thread.
 
+use std::{collections::HashMap, ops::Range, sync::Arc};
+
 use super::words;
 use crate::{
     model::{
-        Report, StackEnd,
+        Frame, Report, StackEnd,
         format::humane,
         report::{ThreadReport, WorkerReport},
     },
@@ -16,6 +18,9 @@ const WIDEST_COMMAND: usize = 300;
 /// Why a stack was left: it can name a path of the target's.
 const WIDEST_REASON: usize = 300;
 
+/// Where each frame's line stands on the page: the threads of a process share most of their frames.
+type Written = HashMap<*const Frame, Range<usize>>;
+
 pub(super) fn write(page: &mut Page, report: &Report) {
     for process in &report.workers {
         let threads: Vec<&ThreadReport> =
@@ -23,8 +28,9 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         heading(page, process);
         let ids = widest(&threads, id);
         let names = widest(&threads, name);
+        let mut written = Written::new();
         for thread in threads {
-            paragraph(page, thread, ids, names);
+            paragraph(page, thread, ids, names, &mut written);
         }
         page.end();
     }
@@ -59,7 +65,7 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     }
 }
 
-fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
+fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize, written: &mut Written) {
     page.plain(&format!("  {:<ids$}  ", id(thread))).put(Style::Name, &format!("{:<names$}", name(thread)));
     page.plain(&format!("  {}  ", thread.state.letter()));
     page.put(if thread.idle { Style::Dim } else { Style::Plain }, &words::wait(thread));
@@ -77,8 +83,14 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize) {
     }
     page.end();
     for frame in &thread.frames {
+        if let Some(line) = written.get(&Arc::as_ptr(frame)) {
+            page.repeat(line.clone());
+            continue;
+        }
+        let start = page.position();
         page.plain("      ");
         words::frame(page, frame);
+        written.insert(Arc::as_ptr(frame), start..page.position());
     }
     match &thread.stack_end {
         StackEnd::Stopped(why) => {
