@@ -143,15 +143,22 @@ pub enum Knowledge {
     },
 }
 
+/// Linux has no pid above (`PID_MAX_LIMIT`, include/linux/threads.h).
+const MAX_PID: i64 = 4_194_304;
+
 /// Which processes a command looks at.
 #[derive(Args, Debug)]
 pub struct Targets {
     /// Look at this process only; may be repeated [default: every worker of a known engine]
-    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=MAX_PID))]
     pub pids: Vec<u32>,
 
+    /// The same, without the flag
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=MAX_PID))]
+    pub more_pids: Vec<u32>,
+
     /// Plain Python processes too
-    #[arg(short, long, conflicts_with = "pids")]
+    #[arg(short, long, conflicts_with_all = ["pids", "more_pids"])]
     pub all: bool,
 }
 

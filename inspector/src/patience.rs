@@ -129,7 +129,9 @@ impl Worker {
         let own = Arc::clone(&tid);
         thread::Builder::new().name("proc-reader".into()).spawn(move || {
             own.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-            work.into_iter().for_each(|work| work());
+            for work in work {
+                work();
+            }
         })?;
         Ok(Self { todo, tid })
     }

@@ -12,6 +12,8 @@ mod real;
 mod test;
 mod vm;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -46,9 +48,24 @@ enum Fleet {
     Real(real::Options),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     interrupt::watch();
-    match Cli::parse().command {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // What was under way says no more than that.
+        Err(_) if interrupt::check().is_err() => {
+            eprintln!("xtask: interrupted; what was started is ended");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Demo(options) => demo::demo(&options),
         Command::Bench(options) => bench::bench(&options),
         Command::BuildEbpf(options) => build_ebpf::run(&options),

@@ -160,7 +160,11 @@ impl Owned {
             }
             interrupt::check()?;
             let mut ended = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
-            rustix::event::poll(&mut ended, Some(&look_every))?;
+            match rustix::event::poll(&mut ended, Some(&look_every)) {
+                // A signal: the flag says which.
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(why) => return Err(why.into()),
+            }
         }
     }
 

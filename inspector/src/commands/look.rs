@@ -56,7 +56,8 @@ impl<'a> Look<'a> {
         let prepared = Prepared::start(self.tier);
         let knowledge = knowledge(global)?;
         console.progress("looking for workers");
-        let scope = Scope { pids: self.targets.pids.clone(), all_python: self.targets.all };
+        let Targets { pids, more_pids, all } = self.targets;
+        let scope = Scope { pids: [pids.as_slice(), more_pids].concat(), all_python: *all };
         let discovery = discover::discover(&knowledge, &scope)?;
         let plan = Plan {
             duration: self.duration,

@@ -39,7 +39,13 @@ pub(super) fn verdict(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict 
     let blind = blind_spots(scene);
     if !blind.is_empty() {
         let first = blind.first().map(|fact| fact.fact.clone()).unwrap_or_default();
-        let action = "Run `inspector doctor` for what this host allows, and look again.";
+        let ended = |process: &&Process| matches!(process.state, TaskState::Zombie | TaskState::Dead);
+        let action = if scene.capture.processes.iter().any(|process| ended(&process)) {
+            "Look again, at the processes that live; why one ended is in its standard error and the kernel's log."
+        } else {
+            "Look again, without --tier, --no-python and --no-native if they were given; `inspector doctor` says what \
+             this host allows."
+        };
         return unknown(format!("cannot tell: {first}"), action, blind);
     }
     healthy(scene, heaviest)

@@ -107,13 +107,13 @@ fn iterators() -> [Capability; 3] {
             "eBPF copies of user memory",
             memory,
             "futex words and stacks are read by process_vm_readv, without the kernel's word that their threads stood still",
-            "kernel 5.18",
+            "the task iterator above, and kernel 5.18",
         ),
         capability(
             "eBPF names of kernel functions",
             names,
             "kernel frames have no names, and waits continued after a stop may not be told",
-            "kernel 5.13 with CONFIG_KALLSYMS",
+            "the task iterator above, and kernel 5.13 with CONFIG_KALLSYMS",
         ),
     ]
 }
@@ -123,8 +123,8 @@ fn fentry_probe() -> Capability {
     capability(
         "fentry",
         result.map_err(|why| why.to_string()),
-        "syscall probes use tracepoints, which cost every thread of the host about 16 ns a system call while they are on",
-        "root, or CAP_BPF and CAP_PERFMON; a kernel with CONFIG_FUNCTION_TRACER",
+        "nothing yet: for the syscall probes of a later version, which use tracepoints else",
+        "root, or CAP_BPF and CAP_PERFMON; a kernel with CONFIG_FUNCTION_TRACER whose lockdown allows it",
     )
 }
 
@@ -135,7 +135,7 @@ fn tracefs() -> Capability {
     capability(
         "tracefs",
         place.map(str::to_owned).ok_or_else(|| "no events/syscalls below /sys/kernel/tracing".into()),
-        "no syscall tracepoints where fentry is refused",
+        "nothing yet: for the syscall probes of a later version, where fentry is refused",
         "mount -t tracefs tracefs /sys/kernel/tracing",
     )
 }
@@ -147,7 +147,11 @@ const PRIVILEGES: [(&str, u32, &str); 6] = [
     ("CAP_SYS_PTRACE", 19, "no memory, system calls and stacks of other users' processes"),
     ("CAP_SYS_ADMIN", 21, "no sockets of other network namespaces, and no kernel stacks without eBPF"),
     ("CAP_CHECKPOINT_RESTORE", 40, "no symbols from mapped files that were deleted or replaced (map_files)"),
-    ("CAP_DAC_READ_SEARCH", 2, "no symbols from files that only their owner may read"),
+    (
+        "CAP_DAC_READ_SEARCH",
+        2,
+        "no descriptors and environments of other users' processes, so no peers of pipes and sockets; no symbols from files that only their owner may read",
+    ),
 ];
 
 fn privileges() -> Vec<Capability> {
