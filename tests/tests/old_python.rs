@@ -1,6 +1,7 @@
 //! Pythons that inspector's own reader does not know: the second engine reads them, and the report says so.
 
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use inspector::model::{Frame, FrameKind, report::ThreadReport};
@@ -23,7 +24,8 @@ fn frames_and_lines_are_what_the_process_says_and_the_engine_is_named() -> Resul
                 serde_json::from_value(facts.get(name).cloned().unwrap_or(Value::Null))?;
             let lines = |thread: &ThreadReport| -> Vec<(String, String, u32)> {
                 let frames = thread.frames.iter().filter(|frame| frame.kind == FrameKind::Python);
-                let line = |frame: &Frame| Some((frame.function.clone(), frame.file.clone()?, frame.line?));
+                let line =
+                    |frame: &Arc<Frame>| Some((frame.function.clone(), frame.file.clone()?, frame.line?));
                 frames.filter_map(line).collect()
             };
             let thread = threads

@@ -43,6 +43,14 @@ impl Options {
     }
 }
 
+/// The Python that the kit made for SGLang, which has torch.
+pub(crate) fn torch_python() -> Option<PathBuf> {
+    let folder = std::env::var_os("INSPECTOR_FLEET_DIR").map(PathBuf::from);
+    let folder =
+        folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/inspector-fleet")))?;
+    Some(folder.join("venvs/sglang/bin/python")).filter(|python| python.exists())
+}
+
 /// What the kit can stand up.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {

@@ -44,6 +44,10 @@ pub(crate) fn tests(options: &Options) -> Result<()> {
     tests.env("INSPECTOR_BIN", target().join("debug/inspector"));
     if options.all {
         tests.env("INSPECTOR_TEST_ALL", "1").env("INSPECTOR_PYTHONS", "all");
+        match options.kit.as_ref().and_then(|_| real::torch_python()) {
+            Some(python) => drop(tests.env("INSPECTOR_TORCH_PYTHON", python)),
+            None => say("no PyTorch was tested: --kit FILE brings one, once it has installed sglang"),
+        }
     }
     run(&mut tests)?;
     if options.all {
