@@ -77,8 +77,23 @@ fn a_verdict_is_short() -> Result<()> {
         let verdict = report.verdict.as_ref().context("a verdict")?;
         ensure!(verdict.summary.chars().count() <= 160, "{}: {}", file.display(), verdict.summary);
         let page = text::verdict(&report, false);
-        let most = if verdict.status == Status::Healthy { 5 } else { 30 };
+        let most = if verdict.status == Status::Healthy { 6 } else { 30 };
         ensure!(page.lines().count() <= most, "{}: more than {most} lines\n{page}", file.display());
+    }
+    Ok(())
+}
+
+/// Threads alone do not prove that a link is down; whoever knows that requests hang has to be told what was seen.
+#[test]
+fn a_link_that_is_down_leaves_doubts_beside_the_verdict() -> Result<()> {
+    for engine in ["sglang", "vllm"] {
+        let file = paths::root().join(format!("tests/captures/real/{engine}/link-down.capture"));
+        let capture: Capture = serde_json::from_slice(&fs::read(&file)?)?;
+        let report = analyse(&capture, &Knowledge::builtin(), &[]);
+        let verdict = report.verdict.context("a verdict")?;
+        let doubt = |fact: &str| fact.contains("polls for its peer") || fact.contains("nobody answers");
+        let told = verdict.evidence.iter().any(|evidence| !evidence.supports && doubt(&evidence.fact));
+        ensure!(told || verdict.status != Status::Healthy, "{engine}: {verdict:#?}");
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ fn healthy(scene: &Scene<'_>, heaviest: Option<&Finding>) -> Verdict {
         supports(
             "threads",
             format!(
-                "{} in {}: {running} running, {idle} in a known idle state, {others} in other waits; none that serves stands still",
+                "{} in {}: {running} running, {idle} in a known idle state, {others} in other waits",
                 words::count(number, "thread"),
                 words::count(scene.capture.processes.len(), "process"),
             ),

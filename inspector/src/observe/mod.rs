@@ -11,6 +11,8 @@ pub mod fds;
 pub mod frames;
 pub mod helper;
 mod host;
+mod mapped_file;
+mod maps;
 pub mod memory;
 mod namespace;
 pub mod native;

@@ -52,7 +52,7 @@ pub fn read(pid: u32, wanted: Wanted<'_>) -> (Vec<Fd>, Vec<Gap>) {
                 gaps.push(Gap::process(
                     "fds",
                     pid,
-                    format!("cannot list {root}/fd: {error}; sockets and pipes of its waits stay unnamed (needs root or CAP_SYS_PTRACE)"),
+                    format!("cannot list {root}/fd: {error}; sockets and pipes of its waits stay unnamed (needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)"),
                 ));
                 return (Vec::new(), gaps);
             }

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::{
     WalkOptions, Walker,
     image::{Image, Source},
-    maps::Maps,
     row, symbols,
 };
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
     observe::{
         frames::FrameTable,
         helper::protocol::ThreadRequest,
+        maps::Maps,
         memory::{MemoryError, Piece, TargetMemory},
     },
 };

@@ -12,8 +12,7 @@ use object::{
     read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _},
 };
 
-use super::maps::Mapping;
-use crate::observe::memory::TargetMemory;
+use crate::observe::{maps::Mapping, memory::TargetMemory};
 
 type FileHeader = elf::FileHeader64<Endianness>;
 type ProgramHeader = elf::ProgramHeader64<Endianness>;

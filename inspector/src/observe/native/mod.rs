@@ -7,11 +7,9 @@
 mod arch;
 mod demangle;
 mod expression;
-mod file;
 #[cfg(test)]
 mod hostile;
 mod image;
-mod maps;
 mod modules;
 mod row;
 mod stack;
@@ -25,10 +23,11 @@ use std::{
 
 use blazesym::symbolize::Symbolizer;
 
-use self::{maps::Maps, modules::Modules, stack::Stack, thread::Walk};
+use self::{modules::Modules, stack::Stack, thread::Walk};
 use super::{
     frames::FrameTable,
     helper::protocol::ThreadRequest,
+    maps::Maps,
     memory::{Piece, TargetMemory},
 };
 use crate::model::{Gap, NativeStack, SavedMemory};

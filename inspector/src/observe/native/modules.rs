@@ -12,12 +12,18 @@ use std::{
 use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
 
 use super::{
-    arch, file,
+    arch,
     image::{Image, MAX_IMAGE_TABLES, Source, Tables},
-    maps::{Mapping, Maps},
     row::{self, Row},
 };
-use crate::{model::Gap, observe::memory::TargetMemory};
+use crate::{
+    model::Gap,
+    observe::{
+        mapped_file,
+        maps::{Mapping, Maps},
+        memory::TargetMemory,
+    },
+};
 
 /// Most bytes of unwind tables held for one process. All libraries that vLLM 0.32 or SGLang 0.5.23 install with themselves,
 /// PyTorch and CUDA's included, have less than 140 MiB together.
@@ -220,7 +226,7 @@ impl Modules {
 
     fn load(&mut self, mapping: &Mapping) -> Result<Loaded, String> {
         if mapping.has_file() && !self.memory_only {
-            match file::open(self.pid, mapping) {
+            match mapped_file::open(self.pid, mapping) {
                 Ok(file) => {
                     let image = Image::read(&Source::File(&file), MAX_IMAGE_TABLES)?;
                     return Ok(Loaded { file: Some(Rc::new(file)), image });

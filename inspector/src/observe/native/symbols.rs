@@ -12,13 +12,12 @@ use object::{Object as _, ObjectSymbol as _};
 
 use super::{
     demangle::demangle,
-    file,
     modules::{Loaded, Module, Modules},
     thread::RawFrame,
 };
 use crate::{
     model::{Frame, FrameKind},
-    observe::memory::TargetMemory,
+    observe::{mapped_file, memory::TargetMemory},
 };
 
 /// What gdb calls the frame between a signal handler and the code that the signal interrupted.
@@ -97,7 +96,7 @@ fn functions(
 
 /// Names from a file's symbol tables alone: the debug information of a file like libtorch's takes seconds.
 pub(super) fn in_file(symbolizer: &Symbolizer, file: &File, svmas: &[u64]) -> Vec<Option<String>> {
-    let mut elf = source::Elf::new(file::path_of(file));
+    let mut elf = source::Elf::new(mapped_file::path_of(file));
     elf.debug_syms = false;
     let symbols = symbolizer.symbolize(&elf.into(), Input::VirtOffset(svmas)).unwrap_or_default();
     symbols

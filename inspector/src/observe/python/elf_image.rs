@@ -143,14 +143,14 @@ fn gnu_hash(name: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{memory::ProcessReader, python::maps::Maps};
+    use crate::observe::{maps::Maps, memory::ProcessReader};
 
     #[test]
     fn libc_symbols_are_found_where_they_are() {
         let memory = ProcessReader::new(std::process::id());
         let reader = Reader::new(&memory);
         let maps = Maps::read(std::process::id()).unwrap();
-        let libc = maps.regions().iter().find(|region| region.file_name().starts_with("libc.so")).unwrap();
+        let libc = maps.iter().find(|region| region.file_name().starts_with("libc.so")).unwrap();
         let image = Image::open(&reader, libc.start).unwrap();
         let getpid = image.symbol("getpid").unwrap();
         // SAFETY: a lookup of a constant name.

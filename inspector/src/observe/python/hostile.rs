@@ -4,10 +4,11 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 
-use super::{debug_offsets, layout::Layout, locate::Found, maps::Maps, reader::Reader, snapshot, tables};
+use super::{debug_offsets, layout::Layout, locate::Found, reader::Reader, snapshot, tables};
 use crate::observe::{
     frames::FrameTable,
     helper::protocol::ThreadRequest,
+    maps::Maps,
     memory::{MemoryError, Piece, TargetMemory},
 };
 

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{
-    bytes::u32_at, elf_image::Image, layout::Layout, maps::Maps, reader::Reader, state::ThreadState,
-};
-use crate::observe::helper::protocol::ThreadRequest;
+use super::{bytes::u32_at, elf_image::Image, layout::Layout, reader::Reader, state::ThreadState};
+use crate::observe::{helper::protocol::ThreadRequest, maps::Maps};
 
 /// No glibc's `struct pthread` is larger (2304 bytes in 2.36).
 const MAX_PTHREAD: u32 = 1 << 16;
@@ -25,7 +23,7 @@ pub(super) fn native_ids(reader: &Reader<'_>, maps: &Maps, layout: &Layout, thre
 
 /// `offsetof(struct pthread, tid)` of the process's libc. The descriptor is size in bits, number of elements, offset.
 fn tid_offset(reader: &Reader<'_>, maps: &Maps) -> Option<u32> {
-    let libc = maps.regions().iter().filter(|region| region.offset == 0).filter(|region| {
+    let libc = maps.iter().filter(|region| region.offset == 0).filter(|region| {
         let name = region.file_name();
         // Until glibc 2.33 the thread library is a file of its own.
         name.starts_with("libpthread") || name.starts_with("libc.so") || name.starts_with("libc-2.")

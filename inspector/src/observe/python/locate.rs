@@ -1,15 +1,10 @@
 //! Finding `_PyRuntime` and the version of Python in a process.
 
 use super::{
-    PythonError,
-    bytes::u64_at,
-    debug_offsets, elf_file,
-    elf_image::Image,
-    layout::Layout,
-    maps::{Maps, Region},
-    reader::Reader,
+    PythonError, bytes::u64_at, debug_offsets, elf_file, elf_image::Image, layout::Layout, reader::Reader,
     tables,
 };
+use crate::observe::maps::{Mapping, Maps};
 
 /// Most images of one process that are searched for the runtime.
 const MAX_IMAGES: usize = 16;
@@ -58,16 +53,17 @@ pub(super) fn find(reader: &Reader<'_>, pid: u32, maps: &Maps) -> Result<Found, 
 }
 
 /// `python3`, `python3.11`, `libpython3.11.so.1.0`.
-fn named_python(region: &Region) -> bool {
+fn named_python(region: &Mapping) -> bool {
     let name = region.file_name();
     name.starts_with("libpython") || name.starts_with("python")
 }
 
 /// First mappings of the files that can hold the runtime: libpython, the program, then what else bears the name.
-fn images(pid: u32, maps: &Maps) -> Vec<Region> {
+fn images(pid: u32, maps: &Maps) -> Vec<Mapping> {
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let program = program.as_deref().and_then(std::path::Path::to_str).unwrap_or_default();
-    let rank = |region: &Region| -> Option<u8> {
+    let program = program.strip_suffix(" (deleted)").unwrap_or(program);
+    let rank = |region: &Mapping| -> Option<u8> {
         let name = region.file_name();
         if name.starts_with("libpython") {
             Some(0)
@@ -80,8 +76,7 @@ fn images(pid: u32, maps: &Maps) -> Vec<Region> {
             (name.contains("python") && !name.contains(".cpython-")).then_some(3)
         }
     };
-    let mut images: Vec<(u8, Region)> = maps
-        .regions()
+    let mut images: Vec<(u8, Mapping)> = maps
         .iter()
         .filter(|region| region.offset == 0 && region.readable && region.path.starts_with('/'))
         .filter_map(|region| Some((rank(region)?, region.clone())))
@@ -96,7 +91,7 @@ fn found(
     pid: u32,
     runtime: u64,
     version: Option<u32>,
-    region: &Region,
+    region: &Mapping,
 ) -> Result<Found, PythonError> {
     let unknown = |why: String| PythonError::NotRecognised { pid, why };
     let head = reader.prefixes([(runtime, debug_offsets::LENGTH)]).pop().unwrap_or_default();
@@ -127,9 +122,9 @@ fn names_release(name: &str, (major, minor): (u8, u8)) -> bool {
 }
 
 /// Searches the writable mappings that belong to the image for the cookie of the debug offsets (from 3.13).
-fn scan(reader: &Reader<'_>, maps: &Maps, image: &Region) -> Option<u64> {
+fn scan(reader: &Reader<'_>, maps: &Maps, image: &Mapping) -> Option<u64> {
     let mut left = MAX_SCAN;
-    for region in maps.regions().iter().filter(|region| region.writable && region.path == image.path) {
+    for region in maps.iter().filter(|region| region.writable && region.path == image.path) {
         let length = (region.end - region.start).min(left);
         left -= length;
         let Some(bytes) = reader.one(region.start, usize::try_from(length).ok()?) else { continue };

@@ -24,7 +24,6 @@ mod identity;
 mod layout;
 mod lines;
 mod locate;
-mod maps;
 mod names;
 mod pyspy;
 mod reader;

@@ -13,10 +13,10 @@ use py_spy::{
     config::{LineNo, LockingStrategy},
 };
 
-use super::{PythonRead, elf_file, maps::Maps};
+use super::PythonRead;
 use crate::{
     model::{Frame, FrameKind, PythonEngine, PythonFrame, PythonRuntime, PythonThread},
-    observe::{frames::FrameTable, helper::protocol::ThreadRequest},
+    observe::{frames::FrameTable, helper::protocol::ThreadRequest, mapped_file, maps::Maps},
 };
 
 /// Reads process `pid`; the error is why py-spy could not, as one clause.
@@ -82,10 +82,10 @@ fn refuse_foreign_files(pid: u32) -> Result<(), String> {
         return Err(format!("not asked, since its program is larger than {MAX_FILE} bytes"));
     }
     let maps = Maps::read(pid).map_err(|error| format!("cannot read its memory map: {error}"))?;
-    let libraries = maps.regions().iter().filter(|region| region.path.contains("libpython"));
+    let libraries = maps.iter().filter(|region| region.path.contains("libpython"));
     let mut checked = HashSet::new();
     for region in libraries {
-        if checked.insert(&region.path) && !elf_file::is_at_its_path(pid, region, MAX_FILE) {
+        if checked.insert(&region.path) && !mapped_file::is_at_its_path(pid, region, MAX_FILE) {
             let why = format!("is no longer the file that is mapped, or larger than {MAX_FILE} bytes");
             return Err(format!("not asked, since {} {why}", region.path));
         }

@@ -2,8 +2,10 @@
 
 use std::{cell::Cell, collections::BTreeMap};
 
-use super::maps::Maps;
-use crate::observe::memory::{Piece, TargetMemory};
+use crate::observe::{
+    maps::Maps,
+    memory::{Piece, TargetMemory},
+};
 
 /// Most bytes that one reading of a process copies: a bound on what a hostile target can make us hold.
 const BUDGET: usize = 512 << 20;
@@ -128,7 +130,7 @@ impl<'a, 'm> Windows<'a, 'm> {
     }
 
     fn fetch(&self, address: u64, length: usize, end: u64) -> Option<(u64, Vec<u8>)> {
-        if let Some(region) = self.maps.find(address).filter(|region| end <= region.end) {
+        if let Some(region) = self.maps.at(address).filter(|region| end <= region.end) {
             let start = region.start.max(address.saturating_sub(BEFORE));
             let stop = region.end.min(end.saturating_add(BEHIND));
             if let Some(bytes) = self.reader.one(start, usize::try_from(stop - start).ok()?) {

@@ -9,7 +9,6 @@ use super::{
     identity::{self, Threads},
     layout::Layout,
     locate::{self, Found},
-    maps::Maps,
     names,
     reader::Reader,
     stack::{self, Stack},
@@ -20,7 +19,7 @@ use crate::{
         Gap, Gil, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread,
         ThreadState as KnownState,
     },
-    observe::{frames::FrameTable, helper::protocol::ThreadRequest, memory::TargetMemory},
+    observe::{frames::FrameTable, helper::protocol::ThreadRequest, maps::Maps, memory::TargetMemory},
 };
 
 /// See [`super::read`].

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use super::{
     bytes::u64_at,
     layout::{CurrentFrame, GilPlace, Layout},
-    maps::Maps,
     reader::{Reader, Windows},
 };
+use crate::observe::maps::Maps;
 
 /// Most interpreters of one process, and most thread states of one interpreter; once that many thread states are held, no
 /// further interpreter is read.

@@ -92,14 +92,16 @@ fn iterators() -> [Capability; 3] {
         Ok(walk) => walk.memory().map(|_| "loads".to_owned()).map_err(str::to_owned),
         Err(_) => Err("there is no eBPF task iterator".to_owned()),
     };
-    let tasks = opened.and_then(|mut walk| {
-        let records = inspector_ebpf::decode(walk.read()?).count();
-        Ok(format!("loads and walks ({records} record, of inspector itself)"))
+    let tasks = opened.map_err(|why| why.to_string()).and_then(|mut walk| {
+        let records = inspector_ebpf::decode(walk.read().map_err(|why| why.to_string())?).count();
+        // Pids of another namespace than the host's.
+        let found = (records > 0).then(|| "loads, and finds inspector itself".to_owned());
+        found.ok_or_else(|| "it loads, but does not find inspector itself under its own pid".to_owned())
     });
     [
         capability(
             "eBPF task iterator",
-            tasks.map_err(|why| why.to_string()),
+            tasks,
             "tier memory: slower sweeps, no off-CPU times, no mmap_lock state, no thread pointers",
             "root, or CAP_BPF and CAP_PERFMON; lockdown below confidentiality",
         ),

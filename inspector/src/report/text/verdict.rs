@@ -59,7 +59,7 @@ pub(super) fn write(page: &mut Page, report: &Report, verdict: &Verdict) {
     page.plain(&words::footer(report)).end();
 }
 
-/// A verdict that nobody has to act on fits into five lines.
+/// A verdict that nobody has to act on fits into six lines.
 fn healthy(page: &mut Page, report: &Report, verdict: &Verdict) {
     let facts = |supports: bool| {
         let facts = verdict.evidence.iter().filter(move |fact| fact.supports == supports);

@@ -10,8 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::maps::Mapping;
-use crate::observe::root;
+use super::{maps::Mapping, root};
 
 /// The file that `mapping` of process `pid` maps.
 ///
@@ -22,14 +21,34 @@ use crate::observe::root;
 /// A device or a pipe is never opened: the first open is by `O_PATH`, which runs no driver, and only a regular file
 /// is opened again for reading. An open can block on a network file system; only the helper process makes one.
 pub(super) fn open(pid: u32, mapping: &Mapping) -> io::Result<File> {
-    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-    match place(&exact).and_then(|place| open_regular(&place)) {
+    match exact(pid, mapping).and_then(|place| open_regular(&place)) {
         Ok(file) => Ok(file),
         Err(error) => {
             let file = open_regular(&root::look_up(pid, &mapping.path)?)?;
             if file.metadata()?.ino() == mapping.file.1 { Ok(file) } else { Err(error) }
         }
     }
+}
+
+/// Whether who opens the mapping's path below `/proc/PID/root` gets the file that is mapped there, of at most `limit` bytes,
+/// and no link, device or pipe in its place.
+pub(super) fn is_at_its_path(pid: u32, mapping: &Mapping, limit: u64) -> bool {
+    let (Ok(mapped), Ok(named)) = (exact(pid, mapping), root::look_up_plain(pid, &mapping.path)) else {
+        return false;
+    };
+    match (mapped.metadata(), named.metadata()) {
+        (Ok(mapped), Ok(named)) => {
+            named.is_file()
+                && named.len() <= limit
+                && (mapped.dev(), mapped.ino()) == (named.dev(), named.ino())
+        }
+        _ => false,
+    }
+}
+
+/// A handle of the very file that is mapped.
+fn exact(pid: u32, mapping: &Mapping) -> io::Result<File> {
+    place(Path::new(&format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)))
 }
 
 fn place(path: &Path) -> io::Result<File> {

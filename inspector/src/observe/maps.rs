@@ -7,12 +7,16 @@ use std::{fs::File, io::Read as _, io::Result};
 const MAX_BYTES: u64 = 64 << 20;
 
 /// One mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapping {
     /// First address.
     pub(super) start: u64,
     /// First address after it.
     pub(super) end: u64,
+    /// It may be read.
+    pub(super) readable: bool,
+    /// It may be written to.
+    pub(super) writable: bool,
     /// Code may run there.
     pub(super) executable: bool,
     /// Offset of `start` in the file.
@@ -29,12 +33,14 @@ impl Mapping {
         self.file.1 != 0
     }
 
+    /// The path's last part; empty for anonymous memory.
+    pub(super) fn file_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The path's last part, for sentences.
     pub(super) fn name(&self) -> &str {
-        match self.path.rsplit('/').next() {
-            Some("") | None => "anonymous memory",
-            Some(name) => name,
-        }
+        Some(self.file_name()).filter(|name| !name.is_empty()).unwrap_or("anonymous memory")
     }
 }
 
@@ -43,7 +49,7 @@ impl Mapping {
 pub(super) struct Maps(Vec<Mapping>);
 
 impl Maps {
-    /// Reads `/proc/PID/maps`.
+    /// Reads `/proc/PID/maps`. It blocks while somebody holds the target's `mmap_lock` for writing.
     pub(super) fn read(pid: u32) -> Result<Self> {
         let mut text = Vec::new();
         File::open(format!("/proc/{pid}/maps"))?.take(MAX_BYTES).read_to_end(&mut text)?;
@@ -51,7 +57,7 @@ impl Maps {
     }
 
     /// Lines that do not read as a mapping are left out.
-    fn parse(text: &[u8]) -> Self {
+    pub(super) fn parse(text: &[u8]) -> Self {
         let mut mappings: Vec<Mapping> = text.split(|&byte| byte == b'\n').filter_map(parse_line).collect();
         mappings.sort_by_key(|mapping| mapping.start);
         Self(mappings)
@@ -86,10 +92,13 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let device = hexadecimal(major)? << 20 | hexadecimal(minor)?;
     let inode = field().parse().ok()?;
     let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
+    let allows = |letter| permissions.contains(letter);
     (start < end).then(|| Mapping {
         start,
         end,
-        executable: permissions.as_bytes().get(2) == Some(&b'x'),
+        readable: allows('r'),
+        writable: allows('w'),
+        executable: allows('x'),
         offset,
         file: (device, inode),
         path: rest.strip_suffix(" (deleted)").unwrap_or(rest).to_owned(),
@@ -104,14 +113,20 @@ mod tests {
     fn reads_a_mapping_with_spaces_in_its_path() {
         let maps = Maps::parse(
             b"7f00-8000 r-xp 00001000 fd:01 1234                       /tmp/a b.so (deleted)\nnonsense\n\
-              1000-2000 rw-p 00000000 00:00 0                          [stack]\n",
+              1000-2000 rw-p 00000000 00:00 0                          [stack]\n\
+              3000-4000 ---p 00000000 00:00 0 \n9f00-9e00 rw-p 00000000 00:00 0 \naf00-b",
         );
+        assert_eq!(maps.iter().count(), 3);
         let code = maps.at(0x7f10).expect("mapped");
         assert_eq!((code.path.as_str(), code.name(), code.offset), ("/tmp/a b.so", "a b.so", 0x1000));
-        assert!(code.executable && code.has_file());
+        assert!(code.executable && code.readable && !code.writable && code.has_file());
         assert_eq!(code.file, (0xfd << 20 | 1, 1234));
         let stack = maps.at(0x1fff).expect("mapped");
-        assert!(!stack.executable && !stack.has_file());
+        assert!(!stack.executable && stack.writable && !stack.has_file());
+        assert_eq!(
+            maps.at(0x3000).map(|guard| (guard.name(), guard.readable)),
+            Some(("anonymous memory", false))
+        );
         assert_eq!(maps.at(0x2000), None);
         assert_eq!(maps.at(0x8000), None);
         assert_eq!(maps.at(0), None);
