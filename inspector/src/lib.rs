@@ -14,5 +14,6 @@ pub mod knowledge;
 pub mod model;
 pub mod observe;
 mod patience;
+mod proc_stat;
 pub mod report;
 pub mod resolve;

@@ -1,15 +1,15 @@
-//! What `/proc/PID/stat` and `status` say. Some kernels make a reader of `stat` wait for an `execve` that is under way
-//! (seen on 6.18); `status` takes no lock of the target.
+//! What `/proc/PID/stat` and `status` say together. Who reads `stat` may have to wait for an `execve` that is under way;
+//! `status` takes no lock of the target.
 
 use std::{fs::File, io::Read};
 
-use crate::model::TaskState;
+use crate::{
+    model::TaskState,
+    proc_stat::{Stat, ticks_ns},
+};
 
 /// `status` has about 1.5 KiB; its longest lines (CPU and memory masks) bound it on the largest hosts.
 const LIMIT: u64 = 64 << 10;
-
-/// `PF_KTHREAD` (`include/linux/sched.h`).
-const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Most nested PID namespaces (`MAX_PID_NS_LEVEL`, `kernel/pid_namespace.c`).
 const MAX_PID_NS_LEVEL: usize = 32;
@@ -43,20 +43,8 @@ impl Basics {
     }
 
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        // `comm` may hold spaces and parentheses: it ends at the last one.
-        let (head, rest) = stat.rsplit_once(')')?;
-        let comm = head.split_once('(')?.1.to_owned();
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-        let basics = Self {
-            comm,
-            state: TaskState::from_letter(fields.first()?.chars().next()?),
-            ppid: number(1)? as u32,
-            kernel_thread: number(6)? & PF_KTHREAD != 0,
-            start_ticks: number(19)?,
-            ..Self::default()
-        };
-        basics.with_status(status)
+        let Stat { comm, state, ppid, kernel_thread, start_ticks, .. } = Stat::parse(stat)?;
+        Self { comm, state, ppid, kernel_thread, start_ticks, ..Self::default() }.with_status(status)
     }
 
     fn with_status(mut self, status: &str) -> Option<Self> {
@@ -79,9 +67,7 @@ impl Basics {
 
     /// When it was started, nanoseconds after boot.
     pub(super) fn start_ns(&self) -> u64 {
-        let per_second = rustix::param::clock_ticks_per_second().max(1);
-        u64::try_from(u128::from(self.start_ticks) * 1_000_000_000 / u128::from(per_second))
-            .unwrap_or(u64::MAX)
+        ticks_ns(self.start_ticks)
     }
 }
 

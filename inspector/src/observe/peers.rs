@@ -53,11 +53,13 @@ pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
         matches!(name, Some("wait4" | "waitid" | "vfork" | "clone" | "clone3"))
     });
     let mut peers = aside("fds", move || {
-        let (mut bystanders, gaps) = fds::holders(&Arc::new(shared), &captured);
+        let (mut bystanders, mut gaps) = fds::holders(&Arc::new(shared), &captured);
         if waits_for_child {
             let known: HashSet<u32> =
                 bystanders.iter().map(|bystander| bystander.pid).chain(captured.clone()).collect();
-            bystanders.extend(fds::children(&captured, &known));
+            let (children, more) = fds::children(&captured, &known);
+            bystanders.extend(children);
+            gaps.extend(more);
         }
         Peers { bystanders, gaps, ..Peers::default() }
     })

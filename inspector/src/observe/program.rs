@@ -1,11 +1,8 @@
 //! Whether a process still runs the program that it ran when the observation began.
 
-use std::{collections::HashMap, fs::File, io::Read as _, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use crate::patience::Patience;
-
-/// Most bytes of `stat` that are read; it has some 400.
-const LIMIT: u64 = 4 << 10;
+use crate::{patience::Patience, proc_stat::Stat};
 
 /// What processes ran when the observation began.
 #[derive(Debug, Default)]
@@ -45,18 +42,11 @@ struct Program {
 impl Program {
     /// Reads `/proc/PID/stat`. `None`: gone, or we may not know.
     fn of(pid: u32) -> Option<Self> {
-        let mut bytes = Vec::new();
-        File::open(format!("/proc/{pid}/stat")).ok()?.take(LIMIT).read_to_end(&mut bytes).ok()?;
-        Self::parse(&String::from_utf8_lossy(&bytes))
+        Self::told(&Stat::read(pid)?)
     }
 
-    /// Fields 26 and 28 of proc(5); without the right to trace the process they are 0 or 1, and that of a process that
-    /// is exiting is 0.
-    fn parse(stat: &str) -> Option<Self> {
-        let (_, rest) = stat.rsplit_once(')')?;
-        let mut fields = rest.split_ascii_whitespace().skip(23);
-        let start_code = fields.next()?.parse().ok()?;
-        let start_stack = fields.nth(1)?.parse().ok()?;
+    fn told(stat: &Stat) -> Option<Self> {
+        let &Stat { start_code, start_stack, .. } = stat;
         (start_code > 1 && start_stack > 1).then_some(Self { start_code, start_stack })
     }
 }
@@ -92,9 +82,8 @@ mod tests {
 
     #[test]
     fn addresses_that_are_hidden_are_not_compared() {
-        let stat = |code: u64| format!("1 (a) b) S{} {code} 9 77 0", " 0".repeat(22));
-        assert_eq!(Program::parse(&stat(55)), Some(Program { start_code: 55, start_stack: 77 }));
-        assert_eq!(Program::parse(&stat(1)), None);
-        assert_eq!(Program::parse("rubbish"), None);
+        let stat = |start_code| Stat { start_code, start_stack: 77, ..Stat::default() };
+        assert_eq!(Program::told(&stat(55)), Some(Program { start_code: 55, start_stack: 77 }));
+        assert_eq!(Program::told(&stat(1)), None);
     }
 }

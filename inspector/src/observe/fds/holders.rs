@@ -11,8 +11,9 @@ use std::{
 
 use super::{fdinfo::FdInfo, link, list, read_bounded};
 use crate::{
-    model::{Bystander, Fd, FdKind, Gap, TaskState},
+    model::{Bystander, Fd, FdKind, Gap},
     patience::Patience,
+    proc_stat::{Stat, ticks_ns},
 };
 
 /// Longest time for the walk; a host with a million descriptors takes seconds.
@@ -86,18 +87,23 @@ pub fn holders<S: BuildHasher>(
 }
 
 /// The children of the processes `parents` that are not in `exclude`: those whom `wait4` may wait for.
-pub fn children<S: BuildHasher>(parents: &HashSet<u32, S>, exclude: &HashSet<u32, S>) -> Vec<Bystander> {
+pub fn children<S: BuildHasher>(
+    parents: &HashSet<u32, S>,
+    exclude: &HashSet<u32, S>,
+) -> (Vec<Bystander>, Vec<Gap>) {
     let ended = Instant::now() + BUDGET;
-    let mut patience = Patience::default();
-    let pids = list(Path::new("/proc")).unwrap_or_default();
-    pids.into_iter()
-        .filter_map(|pid| u32::try_from(pid).ok())
-        .filter(|pid| !exclude.contains(pid))
-        .take_while(|_| Instant::now() <= ended)
-        .filter_map(|pid| patience.run(Duration::ZERO, move || identity(pid)).ok().flatten())
-        .filter(|bystander| parents.contains(&bystander.ppid))
-        .take(MAX_BYSTANDERS)
-        .collect()
+    let (mut patience, mut found) = (Patience::default(), Vec::new());
+    let pids = list(Path::new("/proc")).unwrap_or_default().into_iter();
+    for pid in pids.filter_map(|pid| u32::try_from(pid).ok()).filter(|pid| !exclude.contains(pid)) {
+        if Instant::now() > ended || found.len() >= MAX_BYSTANDERS {
+            let reason =
+                format!("the search for children stopped at pid {pid}: too many processes or too slow");
+            return (found, vec![Gap::host("fds", reason)]);
+        }
+        let child = patience.run(Duration::ZERO, move || identity(pid)).ok().flatten();
+        found.extend(child.filter(|child| parents.contains(&child.ppid)));
+    }
+    (found, Vec::new())
 }
 
 fn held(pid: u32, shared: &Shared, ended: Instant) -> Vec<Fd> {
@@ -128,16 +134,13 @@ fn held(pid: u32, shared: &Shared, ended: Instant) -> Vec<Fd> {
 
 /// Who a process is, from `/proc/PID/stat` alone.
 fn identity(pid: u32) -> Option<Bystander> {
-    let stat = parse_stat(&read_bounded(&format!("/proc/{pid}/stat"), 4096).ok()?)?;
-    let boot_ns = boot_unix_ns();
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let since_boot = u128::from(stat.start_ticks) * 1_000_000_000 / u128::from(ticks);
+    let stat = Stat::read(pid)?;
     Some(Bystander {
         pid,
         ppid: stat.ppid,
         comm: stat.comm,
         state: stat.state,
-        start_unix_ns: boot_ns.saturating_add(u64::try_from(since_boot).unwrap_or(u64::MAX)),
+        start_unix_ns: boot_unix_ns().saturating_add(ticks_ns(stat.start_ticks)),
         fds: Vec::new(),
     })
 }
@@ -150,27 +153,6 @@ fn boot_unix_ns() -> u64 {
         i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
     };
     u64::try_from(ns(ClockId::Realtime) - ns(ClockId::Boottime)).unwrap_or(0)
-}
-
-struct Stat {
-    comm: String,
-    state: TaskState,
-    ppid: u32,
-    start_ticks: u64,
-}
-
-/// `PID (COMM) STATE PPID …`; the comm may hold anything, parentheses too.
-fn parse_stat(text: &str) -> Option<Stat> {
-    let (before, after) = text.rsplit_once(')')?;
-    let comm = before.split_once('(')?.1.to_owned();
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    Some(Stat {
-        comm,
-        state: TaskState::from_letter(fields.first()?.chars().next()?),
-        ppid: fields.get(1)?.parse().ok()?,
-        // Field 22 of proc(5); the state is field 3.
-        start_ticks: fields.get(19)?.parse().ok()?,
-    })
 }
 
 #[cfg(test)]
@@ -191,7 +173,7 @@ mod tests {
         let shared = Arc::new(Shared { inodes: HashSet::from([inode]), ..Shared::default() });
         let exclude = HashSet::from([std::process::id()]);
         let (found, gaps) = holders(&shared, &exclude);
-        let born = children(&exclude, &HashSet::new());
+        let (born, _) = children(&exclude, &HashSet::new());
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(gaps, []);
@@ -200,11 +182,5 @@ mod tests {
         assert_eq!(holder.ppid, std::process::id());
         assert!(holder.fds.iter().any(|fd| fd.fd == 1 && fd.flags & 3 == libc::O_WRONLY as u32));
         assert!(born.iter().any(|bystander| bystander.pid == child.id()));
-    }
-
-    #[test]
-    fn a_comm_with_parentheses() {
-        let stat = parse_stat("12 (a) b) S 7 12 12 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0").unwrap();
-        assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_ticks), ("a) b", 7, 4711));
     }
 }

@@ -13,8 +13,9 @@ use super::{
     serve,
 };
 use crate::{
-    model::{GilSample, PythonRuntime},
+    model::{GilSample, PythonRuntime, TaskState},
     observe::tasks::memory_walk::{self, Grants},
+    proc_stat::Stat,
 };
 
 /// How long a killed helper may take to go before it is left to itself.
@@ -39,11 +40,9 @@ pub enum Progress {
 impl Progress {
     /// The state in `/proc/PID/stat` of a helper: a process of ours, for which no lock of a target is taken.
     fn of(pid: Option<u32>) -> Self {
-        let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-        let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
-        match state {
-            Some('R') => Self::Runnable,
-            Some(state) => Self::Blocked(state),
+        match pid.and_then(Stat::read).map(|stat| stat.state) {
+            Some(TaskState::Running) => Self::Runnable,
+            Some(state) => Self::Blocked(state.letter()),
             None => Self::Unknown,
         }
     }
