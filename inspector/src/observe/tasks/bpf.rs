@@ -182,3 +182,29 @@ fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<i32> {
     }
     Ok(result as i32)
 }
+
+/// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
+const CHUNK: usize = 32 << 10;
+
+/// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.
+pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> io::Result<()> {
+    loop {
+        let filled = buffer.len();
+        if filled > most {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("more than {most} bytes of records"),
+            ));
+        }
+        buffer.resize(filled + CHUNK, 0);
+        let room = buffer.get_mut(filled..).unwrap_or_default();
+        let result = rustix::io::read(iterator, room);
+        buffer.truncate(filled + result.unwrap_or(0));
+        match result {
+            Ok(0) => return Ok(()),
+            // After a million threads without a record the kernel pauses the walk.
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
+    }
+}

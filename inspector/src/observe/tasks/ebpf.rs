@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     thread,
@@ -16,7 +15,8 @@ use aya::{
 use inspector_ebpf::{WANT_ALL, WANT_READER};
 
 use super::{
-    TasksError, bpf, btf::Btf, loader, memory_walk::Grants, names::KernelNames, offsets, warnings::Warnings,
+    TasksError, bpf, btf::Btf, error::load_error, loader, memory_walk::Grants, names::KernelNames, offsets,
+    warnings::Warnings,
 };
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
@@ -28,8 +28,6 @@ const SILENCE: u8 = 0;
 
 /// Most bytes of one sweep: a bound on what a host of very many threads makes us hold (about 400 000 deep stacks).
 const MAX_SWEEP: usize = 256 << 20;
-/// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
-const CHUNK: usize = 32 << 10;
 
 /// Kernel functions by address.
 pub(super) type Names = std::collections::HashMap<u64, String>;
@@ -152,7 +150,7 @@ impl Walk {
     pub(super) fn read(&mut self) -> Result<&[u8], TasksError> {
         let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
         self.buffer.clear();
-        read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
+        bpf::read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
         if let Some(warnings) = &mut self.warnings {
             warnings.pass_on();
         }
@@ -171,54 +169,6 @@ fn load(program: Option<&mut Program>, name: &str, target: &AyaBtf) -> Result<Ow
     program.load("task", target).map_err(|why| load_error(&why))?;
     let fd = program.fd().map_err(|why| load_error(&why))?;
     fd.as_fd().try_clone_to_owned().map_err(TasksError::Attach)
-}
-
-/// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.
-pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> io::Result<()> {
-    loop {
-        let filled = buffer.len();
-        if filled > most {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("more than {most} bytes of records"),
-            ));
-        }
-        buffer.resize(filled + CHUNK, 0);
-        let room = buffer.get_mut(filled..).unwrap_or_default();
-        let result = rustix::io::read(iterator, room);
-        buffer.truncate(filled + result.unwrap_or(0));
-        match result {
-            Ok(0) => return Ok(()),
-            // After a million threads without a record the kernel pauses the walk.
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(why) => return Err(why.into()),
-        }
-    }
-}
-
-/// The whole chain of reasons in one line: aya's own sentence rarely holds the error number.
-pub(super) fn load_error(why: &dyn std::error::Error) -> TasksError {
-    let mut text = why.to_string();
-    let mut source = why.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    tracing::debug!("the kernel's log: {text}");
-    // The verifier's log can follow, and is long; what it refuses is its last line before its statistics.
-    let line = text.lines().next().unwrap_or_default();
-    let statistics = ["processed", "stack depth", "verification time"];
-    let last = text
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|last| !last.is_empty() && !statistics.iter().any(|start| last.starts_with(start)));
-    TasksError::Load(
-        last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")),
-    )
 }
 
 #[cfg(test)]

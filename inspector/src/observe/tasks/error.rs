@@ -49,3 +49,28 @@ pub enum TasksError {
     )]
     PidNamespace,
 }
+
+/// The whole chain of reasons in one line: aya's own sentence rarely holds the error number.
+pub(super) fn load_error(why: &dyn std::error::Error) -> TasksError {
+    let mut text = why.to_string();
+    let mut source = why.source();
+    while let Some(inner) = source {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    tracing::debug!("the kernel's log: {text}");
+    // The verifier's log can follow, and is long; what it refuses is its last line before its statistics.
+    let line = text.lines().next().unwrap_or_default();
+    let statistics = ["processed", "stack depth", "verification time"];
+    let last = text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|last| !last.is_empty() && !statistics.iter().any(|start| last.starts_with(start)));
+    TasksError::Load(
+        last.filter(|&last| last != line).map_or_else(|| line.to_owned(), |last| format!("{line} ({last})")),
+    )
+}

@@ -13,7 +13,7 @@ use aya::{
 use bytemuck::Zeroable;
 use inspector_ebpf::{SYMBOLS, Symbol};
 
-use super::{TasksError, bpf, ebpf::load_error};
+use super::{TasksError, bpf, error::load_error};
 
 /// Most addresses that are named at once: a kernel has fewer places where threads wait.
 const MOST: usize = 1 << 14;
