@@ -71,8 +71,8 @@ pub enum Command {
     },
     /// Print a man page (roff)
     Man {
-        /// The command whose page is wanted; without it, the page of inspector itself
-        command: Option<String>,
+        /// The command whose page is wanted (`knowledge check`: two words); without it, the page of inspector itself
+        command: Vec<String>,
     },
 }
 

@@ -45,7 +45,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version end here too, on stdout and with status 0. Nobody is left to tell of a closed pipe.
-            error.print().ok();
+            let printed = error.print();
+            if printed.is_err_and(|why| why.kind() != std::io::ErrorKind::BrokenPipe) {
+                return ExitCode::from(FAILED);
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILED));
         }
     };
@@ -73,7 +76,7 @@ fn run(cli: Cli, console: &Console) -> anyhow::Result<Outcome> {
         Command::Diagnose(options) => diagnose::run(&options, global, console),
         Command::Schema => packaging::schema(console),
         Command::Completions { shell } => packaging::completions(shell, console),
-        Command::Man { command } => packaging::man(command.as_deref(), console),
+        Command::Man { command } => packaging::man(&command, console),
         Command::Knowledge(command) => knowledge::run(&command, console),
         Command::Doctor(options) => doctor::run(&options, console),
     }

@@ -22,17 +22,16 @@ pub(super) fn completions(shell: Shell, console: &Console) -> anyhow::Result<Out
     Ok(Outcome::Done)
 }
 
-/// `inspector man [COMMAND]`.
-pub(super) fn man(command: Option<&str>, console: &Console) -> anyhow::Result<Outcome> {
+/// `inspector man [COMMAND...]`.
+pub(super) fn man(command: &[String], console: &Console) -> anyhow::Result<Outcome> {
     let mut definition = Cli::command();
     definition.build();
-    let definition = match command {
-        None => definition,
-        Some(name) => definition
+    for name in command {
+        definition = definition
             .find_subcommand(name)
             .cloned()
-            .with_context(|| format!("no command is called {name}; `inspector --help` lists them"))?,
-    };
+            .with_context(|| format!("no command is called {name}; `inspector --help` lists them"))?;
+    }
     let mut page = Vec::new();
     clap_mangen::Man::new(definition)
         .source(concat!("inspector ", env!("CARGO_PKG_VERSION")))

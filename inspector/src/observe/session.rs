@@ -94,7 +94,7 @@ impl Session<'_> {
         let (first, unreadable) = self.first_sweep().await;
         let sockets = peers::sockets(&processes);
         let (sockets, ()) = tokio::join!(sockets, self.read(first, &unreadable));
-        if !self.plan.duration.is_zero() {
+        if !self.plan.duration.is_zero() && !processes.is_empty() {
             (self.plan.progress)("watching");
             self.watch().await;
         }
