@@ -9,6 +9,7 @@ pub mod arguments;
 mod assemble;
 pub mod fds;
 pub mod frames;
+mod gaps;
 pub mod helper;
 mod host;
 mod mapped_file;

@@ -186,9 +186,16 @@ fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<i32> {
 /// The kernel's buffer holds 32 KiB (`kernel/bpf/bpf_iter.c`); a larger read gains nothing.
 const CHUNK: usize = 32 << 10;
 
-/// Reads until the walk ends. One read returns what fits the kernel's buffer, so a short one means nothing.
-pub(super) fn read_all(iterator: &OwnedFd, buffer: &mut Vec<u8>, most: usize) -> io::Result<()> {
+/// Reads until the walk ends, and calls `before` each read. One read returns what fits the kernel's buffer, so a short one
+/// means nothing.
+pub(super) fn read_all(
+    iterator: &OwnedFd,
+    buffer: &mut Vec<u8>,
+    most: usize,
+    before: impl Fn(),
+) -> io::Result<()> {
     loop {
+        before();
         let filled = buffer.len();
         if filled > most {
             return Err(io::Error::new(

@@ -150,7 +150,7 @@ impl Walk {
     pub(super) fn read(&mut self) -> Result<&[u8], TasksError> {
         let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
         self.buffer.clear();
-        bpf::read_all(&iterator, &mut self.buffer, MAX_SWEEP).map_err(TasksError::Read)?;
+        bpf::read_all(&iterator, &mut self.buffer, MAX_SWEEP, || {}).map_err(TasksError::Read)?;
         if let Some(warnings) = &mut self.warnings {
             warnings.pass_on();
         }

@@ -16,7 +16,7 @@ use bytemuck::Zeroable;
 use inspector_ebpf::{AROUND, HAS_AFTER, HAS_BEFORE, Reader, STABLE, WANT_FUTEX, WANT_STACK, decode_memory};
 
 use super::{TasksError, bpf};
-use crate::model::SavedMemory;
+use crate::{model::SavedMemory, observe::gaps::Gaps};
 
 /// Most bytes of one walk: the stacks of about 60 000 threads.
 const MAX_WALK: usize = 256 << 20;
@@ -114,7 +114,8 @@ pub fn read(program: BorrowedFd<'_>, target: u32) -> Result<HashMap<u32, ThreadM
     let link = link.map_err(TasksError::Attach)?;
     let iterator = bpf::iterator(link.as_fd()).map_err(TasksError::Read)?;
     let mut stream = Vec::new();
-    bpf::read_all(&iterator, &mut stream, MAX_WALK).map_err(TasksError::Read)?;
+    let gaps = Gaps::new();
+    bpf::read_all(&iterator, &mut stream, MAX_WALK, || gaps.keep()).map_err(TasksError::Read)?;
     decode_memory(&stream)
         .map(|view| {
             let view = view.map_err(TasksError::Decode)?;
