@@ -231,10 +231,10 @@ pub struct WorkerReport {
     pub rank: Option<String>,
     /// Indices of its GPUs.
     pub gpus: Vec<u32>,
-    /// When it was started, nanoseconds since the epoch; 0: not known.
-    pub start_unix_ns: u64,
-    /// Nanoseconds from its start to the end of the window; 0 where that is not known.
-    pub up_ns: u64,
+    /// When it was started, nanoseconds since the epoch, where it is known.
+    pub start_unix_ns: Option<u64>,
+    /// Nanoseconds from its start to the end of the window, where it is known.
+    pub up_ns: Option<u64>,
     /// TCP ports it listens on.
     pub ports: Vec<u16>,
     /// Its state in a word: `running`, `sleeping`, `stopped`, `traced`, `frozen`, `disk`,
@@ -246,13 +246,6 @@ pub struct WorkerReport {
     pub thread_count: u32,
     /// The command line, first 200 characters.
     pub command: String,
-}
-
-impl WorkerReport {
-    /// Nanoseconds from its start to the end of the window, where its start is known.
-    pub fn age_ns(&self) -> Option<u64> {
-        (self.start_unix_ns != 0).then_some(self.up_ns)
-    }
 }
 
 /// One thread in the report.

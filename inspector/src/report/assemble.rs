@@ -53,6 +53,8 @@ pub fn report(
 fn worker_report(capture: &Capture, process: &Process) -> WorkerReport {
     let worker = process.worker.as_ref();
     let python = process.python.as_ref().map(|runtime| runtime.version.clone());
+    // A process that hangs in `execve` does not tell.
+    let started = Some(process.start_unix_ns).filter(|&start| start != 0);
     WorkerReport {
         pid: process.pid,
         ns_pid: process.ns_pids.last().copied().filter(|&pid| pid != process.pid),
@@ -65,11 +67,8 @@ fn worker_report(capture: &Capture, process: &Process) -> WorkerReport {
         role: worker.and_then(|worker| worker.role.clone()),
         rank: worker.and_then(|worker| worker.rank.clone()),
         gpus: worker.map(|worker| worker.gpus.clone()).unwrap_or_default(),
-        start_unix_ns: process.start_unix_ns,
-        up_ns: match process.start_unix_ns {
-            0 => 0,
-            start => capture.window.ended_unix_ns().saturating_sub(start),
-        },
+        start_unix_ns: started,
+        up_ns: started.map(|start| capture.window.ended_unix_ns().saturating_sub(start)),
         ports: process.listening.clone(),
         state: state_word(process).into(),
         python,
@@ -235,7 +234,10 @@ mod tests {
             report(&capture, Vec::new(), WaitGraph::default()).workers.remove(0)
         };
         let plain = describe(&|_| ());
-        assert_eq!((plain.ns_pid, plain.up_ns, plain.state.as_str()), (Some(1), 61 * SECOND, "sleeping"));
+        assert_eq!(
+            (plain.ns_pid, plain.up_ns, plain.state.as_str()),
+            (Some(1), Some(61 * SECOND), "sleeping")
+        );
         assert_eq!((plain.engine, plain.command.chars().count()), (None, 200));
         let python = describe(&|process| {
             process.python = Some(PythonRuntime { version: "3.11.7".into(), ..PythonRuntime::default() });
@@ -256,6 +258,6 @@ mod tests {
     fn a_clock_that_went_back_is_no_negative_age() {
         let mut capture = capture();
         capture.processes[0].start_unix_ns = u64::MAX;
-        assert_eq!(report(&capture, Vec::new(), WaitGraph::default()).workers[0].up_ns, 0);
+        assert_eq!(report(&capture, Vec::new(), WaitGraph::default()).workers[0].up_ns, Some(0));
     }
 }

@@ -47,7 +47,7 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     if let Some(engine) = process.engine.as_ref().filter(|engine| process.kind.as_ref() != Some(engine)) {
         page.plain(&format!(" · {engine}"));
     }
-    if let Some(age) = process.age_ns() {
+    if let Some(age) = process.up_ns {
         page.plain(&format!(" · up {}", humane(age)));
     }
     page.plain(&format!(" · {}", process.state));

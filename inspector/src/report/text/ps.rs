@@ -54,7 +54,7 @@ fn cells(process: &WorkerReport) -> [String; HEADINGS.len()] {
         text(process.kind.as_deref()),
         text(process.rank.as_deref()),
         numbers(&process.gpus),
-        text(process.age_ns().map(humane).as_deref()),
+        text(process.up_ns.map(humane).as_deref()),
         numbers(&process.ports),
         text(Some(&process.state)),
         // Escaped before it is measured, so that the columns stay where they are.

@@ -10,7 +10,6 @@ use crate::{
         format::{clip, humane, time_of_day},
         report::{
             Edge, Evidence, Hypothesis, MissingThread, Party, PartyKind, Status, ThreadReport, Verdict,
-            WorkerReport,
         },
     },
     report::{color::Style, escape, page::Page},
@@ -267,7 +266,7 @@ fn who(report: &Report, party: &Party) -> String {
         (Some(pid), None) => Some(format!("pid {pid}")),
         (None, _) => None,
     };
-    let age = process.filter(|_| party.tid.is_none()).and_then(WorkerReport::age_ns);
+    let age = process.filter(|_| party.tid.is_none()).and_then(|worker| worker.up_ns);
     let up = age.map(|age| format!("up {}", humane(age)));
     let name = party.thread.as_ref().map(|name| escape::name(name, WIDEST_NAME)).filter(|name| *name != role);
     let parts = [Some(role), name, ids, up];
