@@ -27,7 +27,7 @@ const PATIENT: u32 = 4;
 const SHORT_DEADLINE: Duration = Duration::from_millis(20);
 
 /// On a busy host a thread may get no processor for that long: one that is seen to want one, or to have gone to sleep
-/// anew, is waited for again, this often.
+/// anew, is waited for again, this often in all.
 const LOOKS_AGAIN: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -41,6 +41,7 @@ type Work = Box<dyn FnOnce() + Send>;
 pub(crate) struct Patience {
     worker: Option<Worker>,
     left: u32,
+    looked_again: u32,
 }
 
 #[derive(Debug)]
@@ -96,10 +97,8 @@ impl Patience {
         let deadline = if self.left < PATIENT { DEADLINE } else { SHORT_DEADLINE }.saturating_add(more);
         let mut received = answer.recv_timeout(deadline);
         let mut slept = None;
-        for _look in 0..LOOKS_AGAIN {
-            if !matches!(received, Err(RecvTimeoutError::Timeout)) {
-                break;
-            }
+        while matches!(received, Err(RecvTimeoutError::Timeout)) && self.looked_again < LOOKS_AGAIN {
+            self.looked_again = self.looked_again.saturating_add(1);
             let sleep = worker.sleep();
             if sleep.is_some() && sleep == slept {
                 break;
@@ -172,6 +171,18 @@ mod tests {
             4
         });
         assert_eq!(done.unwrap(), 4);
+    }
+
+    #[test]
+    fn slow_work_is_waited_for_again_so_often_in_all_and_no_more() {
+        let mut patience = Patience { looked_again: LOOKS_AGAIN, ..Patience::default() };
+        let busy = std::time::Instant::now();
+        let late = patience.run(Duration::ZERO, move || {
+            while busy.elapsed() < DEADLINE.saturating_mul(2) {
+                std::hint::black_box(0);
+            }
+        });
+        assert!(matches!(late, Err(Late::Deadline(DEADLINE))), "{late:?}");
     }
 
     #[test]

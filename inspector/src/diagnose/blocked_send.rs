@@ -1,14 +1,12 @@
 //! blocked-send: a send waits for a reader that does not read or is not there.
 
-use std::collections::BTreeSet;
-
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
     scene::{Actor, Scene},
     weights, words,
 };
 use crate::model::{
-    FdKind, Process, SocketFamily, Wait, WaitKind,
+    Process, SocketFamily, Wait, WaitKind,
     format::humane,
     report::{End, Family, Status},
 };
@@ -145,14 +143,7 @@ fn no_reader(scene: &Scene<'_>, sender: &Actor<'_>, wait: &Wait) -> Option<Strin
 
 /// Whether the process has an established TCP connection; true where no sockets were read.
 fn has_connection(scene: &Scene<'_>, process: &Process) -> bool {
-    let own: BTreeSet<u64> = process
-        .fds
-        .iter()
-        .filter_map(|fd| match fd.kind {
-            FdKind::Socket { inode } => Some(inode),
-            _ => None,
-        })
-        .collect();
+    let own = process.socket_inodes();
     let mut sockets = scene.capture.sockets.iter().filter(|socket| own.contains(&socket.inode)).peekable();
     sockets.peek().is_none()
         || sockets.any(|socket| {

@@ -1,14 +1,12 @@
 //! What was seen beside a healthy verdict that a wedge explains as well as work does. Too little to accuse anybody, and
 //! too much to keep from whoever knows that requests hang.
 
-use std::collections::HashSet;
-
 use super::{
     finding::contradicts,
     scene::{Actor, Scene},
     thread_died, words,
 };
-use crate::model::{FdKind, Process, Socket, report::Evidence};
+use crate::model::{Process, Socket, report::Evidence};
 
 /// Most facts of one kind: a fleet whose network is down has thousands of silent connections.
 const MOST: usize = 4;
@@ -38,14 +36,7 @@ fn transfer(actor: &Actor<'_>) -> Option<Evidence> {
 
 /// Connections of a process whose other end does not answer.
 fn unanswered(scene: &Scene<'_>, process: &Process) -> Vec<Evidence> {
-    let inodes: HashSet<u64> = process
-        .fds
-        .iter()
-        .filter_map(|fd| match fd.kind {
-            FdKind::Socket { inode } => Some(inode),
-            _ => None,
-        })
-        .collect();
+    let inodes = process.socket_inodes();
     let silent = |socket: &&Socket| {
         inodes.contains(&socket.inode) && (socket.state == "SYN_SENT" || socket.retransmits >= SILENCE)
     };

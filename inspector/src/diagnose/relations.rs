@@ -1,9 +1,7 @@
 //! Who cannot go on without whom, where no thread blocks: engines poll.
 
-use std::collections::BTreeSet;
-
 use super::scene::Scene;
-use crate::model::{FdKind, Process, report::End};
+use crate::model::{Process, report::End};
 
 /// Most generations looked up.
 const MAX_DEPTH: usize = 16;
@@ -92,18 +90,10 @@ fn connected(scene: &Scene<'_>, a: &Process, b: &Process) -> Option<bool> {
     if scene.capture.sockets.is_empty() {
         return None;
     }
-    let (of_a, of_b) = (inodes(a), inodes(b));
+    let (of_a, of_b) = (a.socket_inodes(), b.socket_inodes());
     Some(scene.capture.sockets.iter().any(|socket| {
         of_a.contains(&socket.inode) && socket.peer_inode.is_some_and(|peer| of_b.contains(&peer))
     }))
-}
-
-fn inodes(process: &Process) -> BTreeSet<u64> {
-    let inode = |fd: &crate::model::Fd| match fd.kind {
-        FdKind::Socket { inode } => Some(inode),
-        _ => None,
-    };
-    process.fds.iter().filter_map(inode).collect()
 }
 
 /// Threads that wait for the other end of a transfer, in processes that may be waiting for `stopped`.

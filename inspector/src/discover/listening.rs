@@ -2,17 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Fd, FdKind, Socket, SocketFamily, SocketProtocol};
+use crate::model::{Fd, Socket, SocketFamily, SocketProtocol};
 
 /// The ports of the listening TCP sockets among `fds`, ascending.
 pub fn listening(fds: &[Fd], sockets: &[Socket]) -> Vec<u16> {
-    let own: BTreeSet<u64> = fds
-        .iter()
-        .filter_map(|fd| match fd.kind {
-            FdKind::Socket { inode } => Some(inode),
-            _ => None,
-        })
-        .collect();
+    let own: BTreeSet<u64> = fds.iter().filter_map(Fd::socket_inode).collect();
     let ports: BTreeSet<u16> = sockets
         .iter()
         .filter(|socket| own.contains(&socket.inode) && socket.state == "LISTEN")
@@ -26,6 +20,7 @@ pub fn listening(fds: &[Fd], sockets: &[Socket]) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::FdKind;
 
     #[test]
     fn only_own_tcp_listeners_count() {

@@ -13,6 +13,16 @@ pub struct Fd {
     pub kind: FdKind,
 }
 
+impl Fd {
+    /// The inode of the socket that it is.
+    pub fn socket_inode(&self) -> Option<u64> {
+        match self.kind {
+            FdKind::Socket { inode } => Some(inode),
+            _ => None,
+        }
+    }
+}
+
 /// What a descriptor refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -42,7 +42,7 @@ impl Frame {
             let name = module.rsplit('/').next().unwrap_or_default();
             return [
                 "libc.so",
-                "libc-",
+                "libc-2.",
                 "libpthread",
                 "ld-linux",
                 "ld-musl",

@@ -1,6 +1,9 @@
 //! One process as it was seen.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +65,11 @@ impl Process {
     /// The thread `tid` (the host's).
     pub fn thread(&self, tid: u32) -> Option<&Thread> {
         self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// Inodes of the sockets that it holds.
+    pub fn socket_inodes(&self) -> BTreeSet<u64> {
+        self.fds.iter().filter_map(Fd::socket_inode).collect()
     }
 
     /// The frames of a list of indices; an index out of range (a damaged capture) is left out.

@@ -200,8 +200,8 @@ pub struct Wait {
     /// Those who have to act; several where several can (a pipe's writers), none where the object keeps none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
-    /// The tid that the object names as its owner and that no thread of the process has: it ended while it held the
-    /// object, or the process was forked meanwhile. Either way nobody is left to release it.
+    /// The tid (the target's own number) that a private pthread mutex names as its owner and that no thread of the process
+    /// has: it ended while it held the mutex, or the process was forked meanwhile. Either way nobody is left to release it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_gone: Option<u32>,
 }

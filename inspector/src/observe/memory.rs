@@ -72,8 +72,8 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
-/// Most stretches of one `process_vm_readv`, which would take 1024 (`UIO_MAXIOV`, include/uapi/linux/uio.h): half a
-/// millisecond or so, after which there may be a gap.
+/// Most stretches of one `process_vm_readv`, which would take 1024 (`UIO_MAXIOV`, include/uapi/linux/uio.h): gaps
+/// can only be between calls.
 const MAX_STRETCHES: usize = 256;
 
 /// A live process's memory through `process_vm_readv` (Linux 3.2): no stop, no attach, no write.

@@ -36,7 +36,7 @@ pub(super) async fn sockets(processes: &[Process]) -> Peers {
 pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
     let captured: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     let fds: Vec<&Fd> = processes.iter().flat_map(|process| &process.fds).collect();
-    let held: HashSet<u64> = fds.iter().filter_map(|fd| socket_inode(fd)).collect();
+    let held: HashSet<u64> = fds.iter().filter_map(|fd| fd.socket_inode()).collect();
     let sockets = sockets::relevant(found.sockets, &held);
     let mut shared = Shared::default();
     for fd in fds {
@@ -79,11 +79,4 @@ async fn aside(source: &'static str, walk: impl FnOnce() -> Peers + Send + 'stat
     let reason =
         format!("the search for sockets and their other ends failed: {why}; some peers are not named");
     Peers { gaps: vec![Gap::host(source, reason)], ..Peers::default() }
-}
-
-fn socket_inode(fd: &Fd) -> Option<u64> {
-    match fd.kind {
-        FdKind::Socket { inode } => Some(inode),
-        _ => None,
-    }
 }

@@ -146,10 +146,7 @@ impl<'a> Blocked<'a> {
 
     /// Inode of the socket behind a descriptor.
     pub(super) fn socket_inode(&self, fd: i32) -> Option<u64> {
-        match self.open(fd)?.kind {
-            FdKind::Socket { inode } => Some(inode),
-            _ => None,
-        }
+        self.open(fd)?.socket_inode()
     }
 
     /// How sure a fact is that was read of this thread's wait.

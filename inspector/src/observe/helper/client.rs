@@ -119,7 +119,7 @@ impl Helper {
             // A helper that the kernel does not let go must not keep a pipe open that somebody reads to its end.
             .stderr(Stdio::null())
             // What it reads of a process with a thousand threads is tens of MiB, each byte touched once: with large pages, and
-            // without giving any back, that costs a fraction of the page faults.
+            // without giving any back, that costs fewer page faults.
             .env("GLIBC_TUNABLES", MALLOC)
             // Ctrl-C is for inspector, which ends its helpers itself.
             .process_group(0)

@@ -62,7 +62,9 @@ impl Walk {
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
         drop(types);
-        let target = thread::spawn(move || AyaBtf::parse(&target, Endianness::Little));
+        let parse = move || AyaBtf::parse(&target, Endianness::Little);
+        let target = thread::Builder::new().spawn(parse);
+        let target = target.map_err(|why| TasksError::Load(format!("no thread to read types: {why}")))?;
 
         let mut ebpf = loader::without_kernel_types()
             .override_global("OFFSETS", resolved.offsets.words(), true)
@@ -79,13 +81,17 @@ impl Walk {
         let [tasks, memory, names] = ["tasks", "memory", "names"].map(|name| programs.remove(name));
         // The verifier takes its time with each.
         let (tasks, memory, names) = thread::scope(|scope| {
-            let memory = scope.spawn(|| load(memory, "memory", &target));
+            let memory = thread::Builder::new().spawn_scoped(scope, || load(memory, "memory", &target));
             let tasks = load(tasks, "tasks", &target);
             let names = KernelNames::load(names, symbols);
-            (tasks, memory.join(), names)
+            (tasks, memory.map(thread::ScopedJoinHandle::join), names)
         });
         let link = bpf::link(tasks?.as_fd(), None).map_err(TasksError::Attach)?;
-        let memory = memory.unwrap_or_else(|_| Err(TasksError::Load("its loader ended".into())));
+        let memory = match memory {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(_)) => Err(TasksError::Load("its loader ended".into())),
+            Err(why) => Err(TasksError::Load(format!("no thread to load it: {why}"))),
+        };
         let memory = memory.map(|program| Arc::new(Grants::new(program, readers)));
         let memory = memory.map_err(|why| why.to_string());
         let names = names.map_err(|why| why.to_string());

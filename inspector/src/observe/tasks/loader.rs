@@ -13,8 +13,7 @@ const EMPTY: &str = "/sys/kernel/btf";
 
 /// A loader that relocates nothing against the running kernel's types: the object's offsets are data.
 ///
-/// aya 0.14 reads and parses all types of the kernel as it makes a loader, wanted or not: tens of milliseconds, a quarter
-/// of a dump. The loader is therefore made on a thread that sees an empty root directory and so finds no types. Where that
+/// aya 0.14 reads and parses all types of the kernel as it makes a loader, wanted or not: tens of milliseconds. The loader is therefore made on a thread that sees an empty root directory and so finds no types. Where that
 /// is not allowed (it takes CAP_SYS_CHROOT) it is made slowly.
 pub(super) fn without_kernel_types() -> EbpfLoader<'static> {
     let make = || {

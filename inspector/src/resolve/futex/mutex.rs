@@ -42,10 +42,25 @@ pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
         };
         let mut wait = held(futex, owner, flavour, "owner word");
         // The owner of a shared one may be a thread of any process.
-        wait.owner_gone = Some(owner).filter(|_| wait.owners.is_empty() && kind & SHARED == 0);
+        let private = kind & SHARED == 0;
+        wait.owner_gone = Some(owner)
+            .filter(|_| wait.owners.is_empty() && private && in_glibc(futex) && tids_are_known(futex));
         return Some(wait);
     }
     stdio(futex)
+}
+
+/// glibc's functions are on the stack. A lock of another library (Rust's, Go's) may bear the same numbers by chance.
+fn in_glibc(futex: &Futex<'_>) -> bool {
+    let takes = |name: &str| name.contains("pthread_mutex_") || name.contains("pthread_cond_");
+    futex.blocked.native_above_python().any(|frame| takes(&frame.function))
+}
+
+/// The process's own numbers of its threads are known: a thread whose number in an inner PID namespace could not be read
+/// bears the host's.
+fn tids_are_known(futex: &Futex<'_>) -> bool {
+    let process = futex.blocked.process;
+    process.ns_pids.len() <= 1 || process.threads.iter().all(|thread| thread.ns_tid != thread.tid)
 }
 
 /// Only bits that mean something, and of the protocols only `allowed`.

@@ -1,10 +1,13 @@
 //! Objects as they lie in memory, and random bytes.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::super::resolve;
 use crate::model::{
-    Capture, Certainty, Host, Process, SavedMemory, Stability, Syscall, TaskState, Thread, Wait, WaitKind,
+    Capture, Certainty, Frame, FrameKind, Host, Process, SavedMemory, Stability, Syscall, TaskState, Thread,
+    Wait, WaitKind,
 };
 
 const OBJECT: u64 = 0x7f00_0000_1000;
@@ -95,9 +98,34 @@ fn a_mutex_of_a_thread_that_is_gone_has_no_owner() {
     let wait = waits(&[2, 0, 4711, 1, 0, 0], 0, WAIT, 2);
     assert_eq!((wait.kind, wait.owners.len()), (WaitKind::Mutex, 0));
     assert!(wait.text.contains("4711, which is no thread of the process"), "{}", wait.text);
-    assert_eq!(wait.owner_gone, Some(4711));
-    let shared = waits(&[2, 0, 4711, 1, 128, 0], 0, WAIT, 2);
-    assert_eq!((shared.kind, shared.owner_gone), (WaitKind::Mutex, None), "it may be another process's");
+    assert_eq!(wait.owner_gone, None, "it may be another library's lock");
+    let in_glibc = |kind| {
+        let mut capture = capture(&[2, 0, 4711, 1, kind, 0], 0, WAIT, 2);
+        let process = &mut capture.processes[0];
+        process.frames.push(Arc::new(Frame {
+            kind: FrameKind::Native,
+            function: "pthread_mutex_lock".into(),
+            file: None,
+            line: None,
+            module: None,
+            address: None,
+        }));
+        let frames = vec![u32::try_from(process.frames.len() - 1).unwrap()];
+        for thread in process.threads.iter_mut().filter(|thread| thread.tid == WAITER) {
+            thread.native.frames.clone_from(&frames);
+        }
+        capture
+    };
+    let gone = |capture: &Capture| resolve(capture).remove(0).wait.owner_gone;
+    assert_eq!(gone(&in_glibc(0)), Some(4711));
+    assert_eq!(gone(&in_glibc(128)), None, "a shared one's may be another process's");
+    let mut unmapped = in_glibc(0);
+    unmapped.processes[0].ns_pids = vec![WAITER, 7];
+    assert_eq!(gone(&unmapped), Some(4711));
+    for thread in &mut unmapped.processes[0].threads {
+        thread.ns_tid = thread.tid;
+    }
+    assert_eq!(gone(&unmapped), None, "its number inside the container is not known");
 }
 
 #[test]
