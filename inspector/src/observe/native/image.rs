@@ -65,6 +65,7 @@ struct Segment {
     offset: u64,
     svma: u64,
     file_size: u64,
+    executable: bool,
 }
 
 /// The start of the page of `address`.
@@ -92,6 +93,7 @@ impl Image {
                 offset: program.p_offset(ENDIAN),
                 svma: program.p_vaddr(ENDIAN),
                 file_size: program.p_filesz(ENDIAN),
+                executable: program.p_flags(ENDIAN).contains(elf::PF_X),
             })
             .filter(|segment| segment.svma < MAX_ADDRESS && segment.offset < MAX_ADDRESS)
             .collect();
@@ -112,11 +114,17 @@ impl Image {
 
     /// What must be added to the image's own addresses to get the target's, by one of its mappings.
     pub(super) fn bias(&self, mapping: &Mapping) -> Option<u64> {
-        // The kernel and ld.so map whole pages, so a mapping may begin before its segment.
-        let segment = self.segments.iter().find(|segment| {
+        // The kernel and ld.so map whole pages, so a mapping may begin before its segment, on a page of the file that the
+        // segment before it ends on (as lld lays images out, rustc's linker): that page is mapped twice, once as code.
+        let holds = |segment: &&Segment| {
             (page_start(segment.offset)..segment.offset.saturating_add(segment.file_size))
                 .contains(&mapping.offset)
-        })?;
+        };
+        let mut holders = self.segments.iter().filter(holds);
+        let segment = holders
+            .clone()
+            .find(|segment| segment.executable == mapping.executable)
+            .or_else(|| holders.next())?;
         let svma = segment.svma.wrapping_sub(segment.offset).wrapping_add(mapping.offset);
         Some(mapping.start.wrapping_sub(svma))
     }
@@ -223,5 +231,30 @@ impl Source<'_> {
                 && section.sh_size(ENDIAN) > 0
         })?;
         Some(section.sh_size(ENDIAN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_the_file_that_two_segments_share_belongs_to_each_as_it_is_mapped() {
+        let segment = |offset, svma, file_size, executable| Segment { offset, svma, file_size, executable };
+        let image = Image {
+            segments: vec![segment(0, 0, 0x3_34ac, false), segment(0x3_34b0, 0x3_44b0, 0x8_6680, true)],
+            base_svma: 0,
+            tables: Err(String::new()),
+        };
+        let mapping = |start, offset, executable| Mapping {
+            start,
+            end: start + 0x1000,
+            offset,
+            executable,
+            ..Mapping::default()
+        };
+        assert_eq!(image.bias(&mapping(0x5000_0000, 0, false)), Some(0x5000_0000));
+        assert_eq!(image.bias(&mapping(0x5003_4000, 0x3_3000, true)), Some(0x5000_0000));
+        assert_eq!(image.bias(&mapping(0x5000_0000, 0x100_0000, true)), None);
     }
 }
