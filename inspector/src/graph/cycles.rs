@@ -11,7 +11,7 @@ use crate::model::{
 const MAX_CYCLES: usize = 64;
 
 /// Whether a wait of this kind ends only when its owner acts: a lock, a thread's or a child's end. Two threads that
-/// each wait for the other's *message* are an idle pair as often as a deadlock, so messages make no cycle here.
+/// each wait for the other's *message* are an idle pair as often as a deadlock: those make a cycle only in a knot.
 const fn is_exclusive(kind: WaitKind) -> bool {
     matches!(
         kind,
@@ -27,16 +27,33 @@ const fn is_exclusive(kind: WaitKind) -> bool {
     )
 }
 
+/// The nodes that a step along an edge leads to, with the edge's index.
+type Steps = BTreeMap<End, Vec<(u32, End)>>;
+
+/// Locks, and of the messages those among threads that nobody else can set free: `stuck`.
+fn steps(edges: &[Edge], stuck: &BTreeSet<End>) -> Steps {
+    let mut steps = Steps::new();
+    for (index, edge) in edges.iter().enumerate() {
+        let index = index as u32;
+        let out = steps.entry(edge.from).or_default();
+        let from_knot = stuck.contains(&edge.from);
+        if edge.to.tid.is_some() {
+            let counts = is_exclusive(edge.through.kind) || (from_knot && stuck.contains(&edge.to));
+            out.extend(counts.then_some((index, edge.to)));
+        } else if from_knot {
+            // Of a process whose threads are all stuck, any of them.
+            let all = End { pid: edge.to.pid, tid: None }..=End { pid: edge.to.pid, tid: Some(u32::MAX) };
+            out.extend(stuck.range(all).map(|&end| (index, end)));
+        }
+    }
+    steps
+}
+
 /// One shortest cycle through each set of threads that wait for each other in a circle, ordered by the first thread.
 ///
 /// Every thread in such a set reaches every other; the shortest cycle through the smallest one names the fewest.
-pub(super) fn cycles(edges: &[Edge]) -> Vec<Cycle> {
-    let mut next: BTreeMap<End, Vec<u32>> = BTreeMap::new();
-    for (index, edge) in edges.iter().enumerate() {
-        if edge.to.tid.is_some() && is_exclusive(edge.through.kind) {
-            next.entry(edge.from).or_default().push(index as u32);
-        }
-    }
+pub(super) fn cycles(edges: &[Edge], stuck: &BTreeSet<End>) -> Vec<Cycle> {
+    let next = steps(edges, stuck);
     let mut covered = BTreeSet::new();
     let mut cycles = Vec::new();
     for &start in next.keys() {
@@ -60,32 +77,28 @@ pub(super) fn cycles(edges: &[Edge]) -> Vec<Cycle> {
 }
 
 /// The shortest way from `start` back to it, as edge indices: breadth first, proven edges before likely ones.
-fn shortest(edges: &[Edge], next: &BTreeMap<End, Vec<u32>>, start: End) -> Option<Vec<u32>> {
-    let mut came_by: BTreeMap<End, u32> = BTreeMap::new();
+fn shortest(edges: &[Edge], next: &Steps, start: End) -> Option<Vec<u32>> {
+    let mut came_by: BTreeMap<End, (u32, End)> = BTreeMap::new();
     let mut queue = VecDeque::from([start]);
     while let Some(node) = queue.pop_front() {
-        let mut out: Vec<(u32, &Edge)> = next
-            .get(&node)
-            .into_iter()
-            .flatten()
-            .filter_map(|&index| Some((index, edges.get(index as usize)?)))
-            .collect();
-        out.sort_by_key(|(index, edge)| (std::cmp::Reverse(edge.certainty), *index));
-        for (index, edge) in out {
-            if edge.to == start {
+        let certainty = |index: u32| edges.get(index as usize).map(|edge| edge.certainty);
+        let mut out: Vec<(u32, End)> = next.get(&node).into_iter().flatten().copied().collect();
+        out.sort_by_key(|&(index, _)| (std::cmp::Reverse(certainty(index)), index));
+        for (index, to) in out {
+            if to == start {
                 let mut path = vec![index];
-                let mut at = edge.from;
+                let mut at = node;
                 while at != start {
-                    let &by = came_by.get(&at)?;
+                    let &(by, from) = came_by.get(&at)?;
                     path.push(by);
-                    at = edges.get(by as usize)?.from;
+                    at = from;
                 }
                 path.reverse();
                 return Some(path);
             }
-            if let std::collections::btree_map::Entry::Vacant(entry) = came_by.entry(edge.to) {
-                entry.insert(index);
-                queue.push_back(edge.to);
+            if let std::collections::btree_map::Entry::Vacant(entry) = came_by.entry(to) {
+                entry.insert((index, node));
+                queue.push_back(to);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::responder::Responders;
 use crate::{
     model::{
         Capture, Certainty, FdKind, GilSample, Owner, Process, PythonRuntime, Stability, WaitKind,
@@ -19,6 +20,7 @@ const MAX_ENDS: usize = 16;
 /// The edges of a capture, ordered.
 pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> {
     let ends = OtherEnds::of(capture);
+    let responders = Responders::of(capture, threads);
     let mut edges = Vec::new();
     for thread in threads {
         let Some(process) = capture.process(thread.pid) else { continue };
@@ -31,23 +33,30 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
             if edges.len() >= MAX_EDGES {
                 break;
             }
-            edges.push(Edge {
-                from: End { pid: thread.pid, tid: Some(thread.tid) },
-                to: End { pid: owner.pid, tid: owner.tid },
-                through: Through {
-                    kind: thread.wait.kind,
-                    text: thread.wait.text.clone(),
-                    address: thread.wait.address,
-                    inode: thread.wait.inode,
-                },
-                certainty: certainty(capture, process, thread, &owner, alone),
-                evidence: owner.evidence,
-            });
+            let certainty = certainty(capture, process, thread, &owner, alone);
+            let answers = responders.at_other_end(thread, &owner);
+            edges.push(edge(thread, responders.only_thread(thread, owner), certainty));
+            edges.extend(answers.map(|owner| edge(thread, owner, Certainty::Likely)));
         }
     }
     edges.sort_by_key(|edge| (edge.from, edge.to, edge.through.kind));
     edges.dedup();
     edges
+}
+
+fn edge(from: &ResolvedThread, to: Owner, certainty: Certainty) -> Edge {
+    Edge {
+        from: End { pid: from.pid, tid: Some(from.tid) },
+        to: End { pid: to.pid, tid: to.tid },
+        through: Through {
+            kind: from.wait.kind,
+            text: from.wait.text.clone(),
+            address: from.wait.address,
+            inode: from.wait.inode,
+        },
+        certainty,
+        evidence: to.evidence,
+    }
 }
 
 /// Proven: what `resolve` calls proven, read while both ends stood still. Where several can end the wait (the writers

@@ -1,11 +1,16 @@
 //! The wait-for graph: edges with evidence, cycles, roots, victims. Pure.
 //!
 //! A node is a thread, or a process where only that is known. `from → to` says that `from` cannot go on before `to`
-//! acts. Edges come from the owners that `resolve` found ([`edges`]); a cycle among threads is a deadlock
-//! ([`cycles`]).
+//! acts. Edges come from the owners that `resolve` found ([`edges`]), with the thread that answers where only its process
+//! is known ([`responder`]); those who wait for each other and for nobody else are stuck ([`stuck`]), and a cycle among
+//! them is a deadlock ([`cycles`]). Where the waiting ends are the [`roots`]; [`ranks`] compares the ranks of an engine.
 
 mod cycles;
 mod edges;
+mod ranks;
+mod responder;
+mod roots;
+mod stuck;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +19,7 @@ pub(crate) use edges::frozen_holder;
 use crate::{
     model::{
         Capture,
-        report::{Cycle, Edge, End},
+        report::{Cycle, Divergence, Edge, End, Root},
     },
     resolve::ResolvedThread,
 };
@@ -26,14 +31,20 @@ pub struct WaitGraph {
     pub edges: Vec<Edge>,
     /// Wait cycles.
     pub cycles: Vec<Cycle>,
+    /// Where the waiting ends, ranked.
+    pub roots: Vec<Root>,
+    /// Ranks whose stacks differ.
+    pub divergences: Vec<Divergence>,
 }
 
 impl WaitGraph {
     /// Builds the graph of a capture.
     pub fn build(capture: &Capture, threads: &[ResolvedThread]) -> Self {
         let edges = edges::edges(capture, threads);
-        let cycles = cycles::cycles(&edges);
-        Self { edges, cycles }
+        let stuck = stuck::stuck(capture, threads, &edges);
+        let cycles = cycles::cycles(&edges, &stuck);
+        let roots = roots::roots(capture, threads, &edges, &cycles);
+        Self { edges, cycles, roots, divergences: ranks::divergences(capture, threads) }
     }
 
     /// The edges that start at `end`.

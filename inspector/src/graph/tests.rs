@@ -69,12 +69,106 @@ fn the_holder_of_a_chain_is_its_root() {
     let graph = graph(&threads, Stability::Stable);
     assert!(graph.cycles.is_empty());
     assert_eq!(graph.victims(&[end(3)]), [end(2), end(1)]);
+    let [root] = graph.roots.as_slice() else { panic!("{:?}", graph.roots) };
+    assert_eq!((root.end, root.waiters, root.cycle), (end(3), 2, None));
+    let chain: Vec<_> = root.chain.iter().map(|&index| graph.edges[index as usize].from).collect();
+    assert_eq!(chain, [end(1), end(2)]);
 }
 
 #[test]
-fn readers_of_each_others_messages_are_no_cycle() {
-    let threads = [waits(1, WaitKind::SocketRecv, &[2]), waits(2, WaitKind::SocketRecv, &[1])];
-    assert!(graph(&threads, Stability::Stable).cycles.is_empty());
+fn readers_of_each_others_messages_are_no_cycle_while_a_third_thread_may_write() {
+    // Processes of two threads each: the second ones run.
+    let capture = processes(&[(1, 2), (2, 2)]);
+    let threads = [reads(1, 1, &[2]), reads(2, 2, &[1]), runs(1, 1001), runs(2, 1002)];
+    let graph = WaitGraph::build(&capture, &threads);
+    assert!(graph.cycles.is_empty());
+    assert_eq!(graph.edges[0].to, End { pid: 2, tid: None });
+}
+
+#[test]
+fn processes_that_read_from_each_other_and_nobody_else_are_a_cycle() {
+    let capture = processes(&[(1, 1), (2, 1), (3, 1), (4, 1)]);
+    // The fourth waits for one of them: a victim.
+    let threads = [reads(1, 1, &[2]), reads(2, 2, &[3]), reads(3, 3, &[1]), reads(4, 4, &[2])];
+    let graph = WaitGraph::build(&capture, &threads);
+    assert_eq!(graph.cycles.len(), 1);
+    assert_eq!(graph.cycles[0].certainty, Certainty::Proven);
+    let circle: Vec<u32> = graph.edges_of(&graph.cycles[0]).map(|edge| edge.from.pid).collect();
+    assert_eq!(circle, [1, 2, 3]);
+    assert_eq!((graph.roots[0].cycle, graph.roots[0].waiters), (Some(0), 4));
+    assert_eq!(graph.roots[0].chain.len(), 1);
+}
+
+#[test]
+fn a_deadline_another_writer_and_a_thread_that_was_not_seen_open_a_knot() {
+    let capture = processes(&[(1, 1), (2, 1), (3, 1)]);
+    let closed = [reads(1, 1, &[2]), reads(2, 2, &[1])];
+    assert_eq!(WaitGraph::build(&capture, &closed).cycles.len(), 1);
+    let mut timed = closed.clone();
+    timed[0].wait.has_deadline = true;
+    assert!(WaitGraph::build(&capture, &timed).cycles.is_empty());
+    let two_writers = [reads(1, 1, &[2, 3]), reads(2, 2, &[1]), runs(3, 3)];
+    assert!(WaitGraph::build(&capture, &two_writers).cycles.is_empty());
+    let mut unseen = processes(&[(1, 1), (2, 1)]);
+    unseen.processes[0].thread_count = 2;
+    assert!(WaitGraph::build(&unseen, &closed).cycles.is_empty());
+    // Its own signal handler may write into a pipe of its own.
+    assert!(WaitGraph::build(&capture, &[reads(1, 1, &[1])]).cycles.is_empty());
+}
+
+#[test]
+fn a_lock_and_a_message_close_a_circle_through_two_processes() {
+    // 1 waits for a mutex of 1001, which reads from process 2, whose only thread reads from process 1: from either thread.
+    let capture = processes(&[(1, 2), (2, 1)]);
+    let mut lock = waits(1, WaitKind::Mutex, &[1001]);
+    (lock.pid, lock.wait.owners[0].pid) = (1, 1);
+    let threads = [lock, reads(1, 1001, &[2]), reads(2, 2, &[1])];
+    let graph = WaitGraph::build(&capture, &threads);
+    assert_eq!(graph.cycles.len(), 1, "{graph:?}");
+    let ends: Vec<_> = graph.edges_of(&graph.cycles[0]).map(|edge| (edge.from.pid, edge.from.tid)).collect();
+    assert!(ends.contains(&(2, Some(2))) && ends.contains(&(1, Some(1001))), "{ends:?}");
+}
+
+#[test]
+fn the_thread_at_the_other_end_of_a_connection_is_a_likely_edge_beside_the_proven_one() {
+    let mut capture = processes(&[(1, 1), (2, 2)]);
+    capture.sockets = vec![
+        Socket { inode: 10, peer_inode: Some(11), ..Socket::default() },
+        Socket { inode: 11, peer_inode: Some(10), ..Socket::default() },
+    ];
+    let mut client = reads(1, 1, &[2]);
+    client.wait.inode = Some(10);
+    let mut server = reads(2, 1002, &[1]);
+    server.wait.inode = Some(11);
+    let graph = WaitGraph::build(&capture, &[client, server, runs(2, 2)]);
+    let from_client: Vec<_> =
+        graph.from(End { pid: 1, tid: Some(1) }).map(|e| (e.to.tid, e.certainty)).collect();
+    assert_eq!(from_client, [(None, Certainty::Proven), (Some(1002), Certainty::Likely)]);
+}
+
+/// Processes of so many threads: the first has the process's id, the next are 1000 apart.
+fn processes(sizes: &[(u32, u32)]) -> Capture {
+    let process = |&(pid, count): &(u32, u32)| {
+        let thread =
+            |index| Thread { tid: pid + index * 1000, stability: Stability::Stable, ..Thread::default() };
+        let threads = (0..count).map(thread).collect();
+        Process { pid, thread_count: count, threads, ..Process::default() }
+    };
+    Capture { processes: sizes.iter().map(process).collect(), ..Capture::default() }
+}
+
+/// A read of what only these processes can write.
+fn reads(pid: u32, tid: u32, writers: &[u32]) -> ResolvedThread {
+    let mut thread = waits(tid, WaitKind::SocketRecv, writers);
+    thread.pid = pid;
+    for owner in &mut thread.wait.owners {
+        (owner.pid, owner.tid) = (owner.tid.unwrap_or_default(), None);
+    }
+    thread
+}
+
+fn runs(pid: u32, tid: u32) -> ResolvedThread {
+    ResolvedThread { pid, ..waits(tid, WaitKind::Running, &[]) }
 }
 
 #[test]
@@ -109,7 +203,8 @@ fn a_send_leads_to_the_process_at_the_other_end() {
     assert_eq!(graph.edges.len(), 1);
     assert_eq!(
         (graph.edges[0].to, graph.edges[0].certainty),
-        (End { pid: 200, tid: None }, Certainty::Proven)
+        (End { pid: 200, tid: None }, Certainty::Proven),
+        "it has no thread that was seen"
     );
     assert_eq!(graph.victims(&[End { pid: 200, tid: None }]), [end(1)]);
     assert_eq!(graph.victims(&[End { pid: 200, tid: Some(201) }]), [end(1)]);

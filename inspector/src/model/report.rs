@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Certainty, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind, Window};
 
 /// Version of the JSON document; the minor part grows with every added name.
-pub const SCHEMA_VERSION: &str = "1.1";
+pub const SCHEMA_VERSION: &str = "1.2";
 
 /// The full result of `ps` (without stacks and verdict), `dump` (without verdict) or `diagnose`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +34,12 @@ pub struct Report {
     pub edges: Vec<Edge>,
     /// Wait cycles: each a list of edges' indices into `edges`, in order.
     pub cycles: Vec<Cycle>,
+    /// Who is waited for and waits for nobody known, the one that most threads wait for first.
+    #[serde(default)]
+    pub roots: Vec<Root>,
+    /// Threads of one name whose stacks differ between the ranks of one engine.
+    #[serde(default)]
+    pub divergences: Vec<Divergence>,
     /// Threads that should be there and are not.
     pub missing_threads: Vec<MissingThread>,
     /// Dated facts, in order.
@@ -325,10 +331,52 @@ pub struct Through {
     pub inode: Option<u64>,
 }
 
+/// Where the waiting ends: a thread or process that waits for nobody known, or a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Root {
+    /// Who has to move; of a cycle, its first thread.
+    #[serde(flatten)]
+    pub end: End,
+    /// The cycle, as an index into `cycles`, where it is one.
+    pub cycle: Option<u32>,
+    /// Threads that wait for it, directly or through others; those in the cycle count.
+    pub waiters: u32,
+    /// For how long these have been off the CPU, summed, nanoseconds.
+    pub waited_ns: u64,
+    /// The longest way that leads here, as indices into `edges` from the farthest waiter on.
+    pub chain: Vec<u32>,
+}
+
+/// Ranks that run the same code and stand in different places of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Divergence {
+    /// Engine, role and kind of the processes that were compared: `sglang decode scheduler`.
+    pub group: String,
+    /// Name of the thread.
+    pub thread: String,
+    /// The innermost frame that all have in common; absent: not even the outermost.
+    pub after: Option<Frame>,
+    /// Ranks with the same stack, the largest class first.
+    pub classes: Vec<StackClass>,
+}
+
+/// Ranks with the same stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackClass {
+    /// Their ranks.
+    pub ranks: Vec<String>,
+    /// Their processes, in the same order.
+    pub pids: Vec<u32>,
+    /// The first frame that the others have not; absent where the stack ends.
+    pub next: Option<Frame>,
+    /// The innermost frame.
+    pub innermost: Option<Frame>,
+}
+
 /// A wait cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cycle {
-    /// Indices into `edges`, in order; the last one's `to` is the first one's `from`.
+    /// Indices into `edges`, in order; each one's `to` is the next one's `from`, or the process of it.
     pub edges: Vec<u32>,
     /// Proven only if every edge is.
     pub certainty: Certainty,

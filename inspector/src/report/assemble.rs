@@ -43,6 +43,8 @@ pub fn report(
         threads: reports,
         edges: graph.edges,
         cycles: graph.cycles,
+        roots: graph.roots,
+        divergences: graph.divergences,
         missing_threads: diagnosis.missing_threads,
         timeline: diagnosis.timeline,
         claims: diagnosis.claims,

@@ -203,6 +203,8 @@ pub(super) fn wedged() -> Report {
             evidence: "a with-block of its frame".into(),
         }],
         cycles: Vec::new(),
+        roots: Vec::new(),
+        divergences: Vec::new(),
         missing_threads: vec![MissingThread {
             pid: 100,
             thread: "Thread-4 (transfer_worker)".into(),
