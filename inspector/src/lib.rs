@@ -5,6 +5,7 @@
 //! [`diagnose`] (hypotheses) → [`report`]. ARCHITECTURE.md draws the house.
 
 pub mod analyse;
+mod cgroups;
 pub mod cli;
 pub mod commands;
 pub mod diagnose;
@@ -13,6 +14,7 @@ pub mod graph;
 pub mod knowledge;
 pub mod model;
 pub mod observe;
+mod own_namespace;
 mod patience;
 mod proc_stat;
 pub mod report;

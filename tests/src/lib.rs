@@ -4,6 +4,7 @@
 //! ([`procfs`]), runs [`Inspector`], and reads the report. Everything started is killed when its value is dropped, and by
 //! the kernel when the test program itself is killed.
 
+pub mod cgroup;
 pub mod compile;
 pub mod fixture;
 pub mod fleet;

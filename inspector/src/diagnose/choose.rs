@@ -1,6 +1,7 @@
 //! From findings to the verdict: root causes before symptoms.
 
 use super::{
+    doubts,
     finding::{Finding, Weighed, supports},
     healthy,
     scene::Scene,
@@ -65,7 +66,8 @@ pub(super) fn choose(scene: &Scene<'_>, weighed: Vec<Weighed>) -> (Verdict, Vec<
         hypotheses.sort_by_key(|hypothesis| hypothesis.family != best.family);
     }
     others.sort_by_key(|hypothesis| hypothesis.refuted);
-    let verdict = best.map_or_else(|| healthy::verdict(scene, findings.first()), |best| wedge(best, &roots));
+    let verdict =
+        best.map_or_else(|| healthy::verdict(scene, findings.first()), |best| wedge(scene, best, &roots));
     let verdict = Verdict { summary: clip(&verdict.summary, LONGEST_SUMMARY).into_owned(), ..verdict };
     if best.is_none() {
         let family = verdict.family;
@@ -94,7 +96,7 @@ fn stands_before(a: &Finding, b: &Finding) -> bool {
 }
 
 /// The verdict of a finding, joined by the other roots of its family; other families' are mentioned.
-fn wedge(best: &Finding, roots: &[&Finding]) -> Verdict {
+fn wedge(scene: &Scene<'_>, best: &Finding, roots: &[&Finding]) -> Verdict {
     let same: Vec<&Finding> = roots
         .iter()
         .copied()
@@ -121,6 +123,7 @@ fn wedge(best: &Finding, roots: &[&Finding]) -> Verdict {
     for finding in roots.iter().filter(|finding| finding.family != best.family) {
         evidence.push(supports(finding.family.name(), format!("found as well: {}", finding.summary)));
     }
+    evidence.extend(doubts::throttled(scene));
     culprits.truncate(MAX_PARTIES);
     victims.truncate(MAX_PARTIES);
     evidence.truncate(MAX_EVIDENCE);

@@ -1,12 +1,14 @@
 //! What was seen beside a healthy verdict that a wedge explains as well as work does. Too little to accuse anybody, and
 //! too much to keep from whoever knows that requests hang.
 
+use std::collections::BTreeSet;
+
 use super::{
     finding::contradicts,
     scene::{Actor, Scene},
     thread_died, words,
 };
-use crate::model::{Process, Socket, report::Evidence};
+use crate::model::{Process, Socket, format, report::Evidence};
 
 /// Most facts of one kind: a fleet whose network is down has thousands of silent connections.
 const MOST: usize = 4;
@@ -14,13 +16,38 @@ const MOST: usize = 4;
 /// Retransmissions in a row without an answer: the third is sent more than a second after the first byte.
 const SILENCE: u32 = 3;
 
+/// Periods of a quota that are too few to say anything about it.
+const FEW_PERIODS: u64 = 3;
+
 /// The facts; none where nothing is odd.
 pub(super) fn doubts(scene: &Scene<'_>) -> Vec<Evidence> {
     let mut facts: Vec<Evidence> = thread_died::uncounted(scene).into_iter().take(MOST).collect();
     facts.extend(scene.actors().filter_map(|actor| transfer(&actor)).take(MOST));
     let serving = scene.capture.processes.iter().filter(|process| scene.serves(process));
     facts.extend(serving.flat_map(|process| unanswered(scene, process)).take(MOST));
+    facts.extend(throttled(scene));
     facts
+}
+
+/// Cgroups whose CPU quota is used up in most periods: whatever runs in them stands still for part of each.
+pub(super) fn throttled(scene: &Scene<'_>) -> Vec<Evidence> {
+    let mut told = BTreeSet::new();
+    let of = |process: &Process| {
+        let quotas = process.cpu_quotas.iter();
+        let short = quotas.filter(|quota| quota.is_short() && quota.periods >= FEW_PERIODS);
+        short.map(|quota| (words::process(process), quota.clone())).collect::<Vec<_>>()
+    };
+    let all = scene.capture.processes.iter().flat_map(of);
+    let once = all.filter(|(_, quota)| told.insert(quota.cgroup.clone())).take(MOST);
+    let fact = |(name, quota)| {
+        let fact = format!(
+            "{name} gets too little CPU time: the quota of cgroup {}; what it does takes longer by that, and its peers' \
+             time-outs may run out",
+            format::quota(&quota)
+        );
+        contradicts("cgroups", fact)
+    };
+    once.map(fact).collect()
 }
 
 /// A thread that waits for the other end of a transfer.

@@ -43,8 +43,9 @@ pub(super) fn weigh(scene: &Scene<'_>) -> Weighed {
         );
     }
     if let Some(thread) = starved {
-        let why =
-            format!("{thread} holds a GIL and wants a CPU, and got none: the host has too few for its load");
+        let why = format!(
+            "{thread} holds a GIL and wants a CPU, and got none: the host has too few for its load, or its quota is used up"
+        );
         let settle = "an observation while the host is less loaded, or a longer one".into();
         return Weighed::or_open(Family::GilStarvation, findings, why, settle);
     }
@@ -96,7 +97,7 @@ fn finding(scene: &Scene<'_>, process: &Process, gil: &Gil) -> Option<Finding> {
         let fact = format!("the readings span {} only", humane(span));
         case.contradict(weights::GIL_SHORT_LOOK, "gil", fact);
     }
-    if holder.resolved.wait.kind == WaitKind::Running {
+    if holder.is_running() {
         case.support(
             weights::GIL_HOLDER_RUNS,
             "threads",

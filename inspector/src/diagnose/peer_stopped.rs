@@ -64,7 +64,8 @@ fn finding(scene: &Scene<'_>, process: &Process, held: Held) -> Finding {
     let how = match held {
         Held::Signal => "stopped by a signal (state T)".to_owned(),
         Held::Freezer => {
-            let cgroup = process.cgroup.as_deref().map(|path| format!(" {path}")).unwrap_or_default();
+            let cgroup = process.frozen_cgroups.first().or(process.cgroup.as_ref());
+            let cgroup = cgroup.map(|path| format!(" {path}")).unwrap_or_default();
             format!("frozen with its cgroup{cgroup}")
         }
         Held::Tracer if process.tracer_pid != 0 => {

@@ -243,10 +243,18 @@ impl<'a> Actor<'a> {
             .map(|frame| last_component(&frame.function))
     }
 
-    /// It wants a CPU and got none over the whole observation: the host is overloaded, or its quota is used up.
+    /// It wants a CPU and got none over the whole observation (the host is overloaded), or its quota is used up.
     pub(super) fn is_starved(&self) -> bool {
+        if self.resolved.wait.kind == WaitKind::Throttled {
+            return true;
+        }
         let activity = &self.thread.activity;
         activity.sweeps > 1 && activity.running == activity.sweeps && activity.cpu_ns == Some(0)
+    }
+
+    /// It runs, or would if it got a CPU.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.resolved.wait.kind, WaitKind::Running | WaitKind::Throttled)
     }
 
     /// It is stopped or frozen.

@@ -111,7 +111,7 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
 /// The owner of its lock is at work: it may be long, and it moves.
 fn owner_runs(scene: &Scene<'_>, actor: &Actor<'_>) -> bool {
     let mut owners = scene.graph.from(actor.end()).filter_map(|edge| scene.at(edge.to)).peekable();
-    owners.peek().is_some() && owners.all(|owner| owner.resolved.wait.kind == WaitKind::Running)
+    owners.peek().is_some() && owners.all(|owner| owner.is_running())
 }
 
 /// A synchronisation with the device or with the threads of a computation.

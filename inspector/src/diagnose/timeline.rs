@@ -83,6 +83,6 @@ fn stall(scene: &Scene<'_>, party: &Party, culprit: bool) -> Option<Event> {
 
 /// A waiter for the GIL, and whoever runs, has not stood since anything.
 fn standing(actor: &Actor<'_>, culprit: bool) -> Option<u64> {
-    let moves = matches!(actor.resolved.wait.kind, WaitKind::Gil | WaitKind::Running);
+    let moves = matches!(actor.resolved.wait.kind, WaitKind::Gil | WaitKind::Running | WaitKind::Throttled);
     actor.blocked_ns().filter(|_| !moves && (culprit || actor.stands()))
 }

@@ -49,6 +49,9 @@ pub(super) fn detail(actor: &Actor<'_>) -> String {
     if matches!(wait.kind, WaitKind::Running) {
         return format!("running{}", in_place(actor));
     }
+    if matches!(wait.kind, WaitKind::Throttled) {
+        return format!("throttled: {}", waits_on(actor));
+    }
     let since = match actor.blocked_ns() {
         Some(ns) if wait.kind != WaitKind::Gil => format!("blocked {}", humane(ns)),
         _ if actor.thread.activity.unchanged => "blocked all the time".into(),

@@ -1,131 +1,131 @@
-//! Cgroup paths, and whether a cgroup is frozen.
+//! The cgroups of processes: path, container, and which of them is frozen.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Component, Path, PathBuf},
+use std::collections::BTreeMap;
+
+use super::container;
+use crate::{
+    cgroups::{Hierarchies, Membership, as_host, lineage, read},
+    model::Container,
 };
 
-/// Most bytes of one of these files.
-const LIMIT: u64 = 1 << 20;
-
-/// Where the freezer's files are: the unified hierarchy and the old freezer controller's, as far as they are mounted.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Freezers {
-    unified: Option<PathBuf>,
-    freezer: Option<PathBuf>,
+/// What the cgroups of a process say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cgroup {
+    /// Its path: in the hierarchy that names its container, else in the first where it is not in the root.
+    pub(crate) path: Option<String>,
+    pub(crate) container: Option<Container>,
+    /// A cgroup of it is frozen, or is being frozen; `None`: not known.
+    pub(crate) frozen: Option<bool>,
+    /// The cgroups that somebody froze, innermost first: its own or ancestors, of either version.
+    pub(crate) frozen_cgroups: Vec<String>,
 }
 
-/// The cgroup of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cgroup {
-    /// Its path in its hierarchy.
-    pub(super) path: String,
-    /// It is frozen, or is being frozen; `None`: not known.
-    pub(super) frozen: Option<bool>,
+/// The cgroups of processes; those that are gone are left out.
+pub(crate) fn of(pids: impl IntoIterator<Item = u32> + Send) -> BTreeMap<u32, Cgroup> {
+    let all = as_host(|| {
+        let hierarchies = Hierarchies::find();
+        let one = |pid| Some((pid, describe(&hierarchies, &Membership::of(pid)?)));
+        pids.into_iter().filter_map(one).collect()
+    });
+    all.unwrap_or_default()
 }
 
-impl Freezers {
-    /// Looks for the mounts in `/proc/self/mountinfo`.
-    pub(super) fn find() -> Self {
-        read(Path::new("/proc/self/mountinfo")).map(|text| Self::parse(&text)).unwrap_or_default()
+fn describe(hierarchies: &Hierarchies, membership: &Membership) -> Cgroup {
+    let (path, container) = place(membership);
+    let mut cgroup = Cgroup { path, container, ..Cgroup::default() };
+    freezer(hierarchies, membership, &mut cgroup);
+    unified(hierarchies, membership, &mut cgroup);
+    cgroup
+}
+
+fn place(membership: &Membership) -> (Option<String>, Option<Container>) {
+    let named = membership.paths().find_map(|path| Some((path, container::of(path)?)));
+    if let Some((path, container)) = named {
+        return (Some(path.to_owned()), Some(container));
     }
+    let usual = [membership.unified(), membership.controller("freezer"), membership.controller("cpu")];
+    let first = usual.iter().flatten().find(|path| **path != "/").or_else(|| usual.iter().flatten().next());
+    (first.map(|path| (*path).to_owned()), None)
+}
 
-    fn parse(mountinfo: &str) -> Self {
-        let mut found = Self::default();
-        for line in mountinfo.lines() {
-            // proc(5): six fields, optional ones, a hyphen, then the type, the source and the super block's options.
-            let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
-            let Some(point) = mount.split(' ').nth(4) else { continue };
-            let mut rest = filesystem.split(' ');
-            match rest.next() {
-                Some("cgroup2") => found.unified = found.unified.or_else(|| Some(point.into())),
-                Some("cgroup")
-                    if rest.nth(1).is_some_and(|options| options.split(',').any(|o| o == "freezer")) =>
-                {
-                    found.freezer = found.freezer.or_else(|| Some(point.into()));
-                }
-                _ => {}
-            }
+/// Version 1: a frozen cgroup freezes those below it, and each says whether it was asked itself
+/// (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst).
+fn freezer(hierarchies: &Hierarchies, membership: &Membership, cgroup: &mut Cgroup) {
+    let (Some(mount), Some(path)) = (&hierarchies.freezer, membership.controller("freezer")) else { return };
+    for (index, (name, folder)) in lineage(mount, path).into_iter().enumerate() {
+        if index == 0 {
+            let state = read(&folder.join("freezer.state"));
+            note(cgroup, state.map(|state| matches!(state.trim(), "FROZEN" | "FREEZING")));
         }
-        found
-    }
-
-    /// The cgroup of a process.
-    pub(super) fn of(&self, pid: u32) -> Option<Cgroup> {
-        let (unified, freezer) = paths(&read(Path::new(&format!("/proc/{pid}/cgroup")))?);
-        let by_freezer = freezer.as_deref().and_then(|path| {
-            let state = read(&inside(self.freezer.as_deref()?, path)?.join("freezer.state"))?;
-            Some(matches!(state.trim(), "FROZEN" | "FREEZING"))
-        });
-        let by_events = unified.as_deref().and_then(|path| {
-            let events = read(&inside(self.unified.as_deref()?, path)?.join("cgroup.events"))?;
-            events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value.trim() == "1")
-        });
-        let frozen = match (by_freezer, by_events) {
-            (None, None) => None,
-            (one, other) => Some(one == Some(true) || other == Some(true)),
-        };
-        Some(Cgroup { path: unified.or(freezer)?, frozen })
-    }
-}
-
-/// The path in the unified hierarchy, and the one in the freezer's.
-fn paths(cgroup: &str) -> (Option<String>, Option<String>) {
-    let (mut unified, mut freezer) = (None, None);
-    for line in cgroup.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        if id == "0" && controllers.is_empty() {
-            unified = Some(path.to_owned());
-        } else if controllers.split(',').any(|controller| controller == "freezer") {
-            freezer = Some(path.to_owned());
+        if read(&folder.join("freezer.self_freezing")).is_some_and(|asked| asked.trim() == "1") {
+            cgroup.frozen_cgroups.push(name);
         }
     }
-    (unified, freezer)
 }
 
-/// The folder of a cgroup below a mount point; none for a path that leads out of our cgroup namespace (`/../…`).
-fn inside(mount: &Path, path: &str) -> Option<PathBuf> {
-    let relative = Path::new(path.trim_start_matches('/'));
-    relative.components().all(|part| matches!(part, Component::Normal(_))).then(|| mount.join(relative))
+/// Version 2 (Documentation/admin-guide/cgroup-v2.rst).
+fn unified(hierarchies: &Hierarchies, membership: &Membership, cgroup: &mut Cgroup) {
+    let (Some(mount), Some(path)) = (&hierarchies.unified, membership.unified()) else { return };
+    for (index, (name, folder)) in lineage(mount, path).into_iter().enumerate() {
+        if index == 0 {
+            let frozen = |events: String| {
+                events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value.trim() == "1")
+            };
+            note(cgroup, read(&folder.join("cgroup.events")).and_then(frozen));
+        }
+        if read(&folder.join("cgroup.freeze")).is_some_and(|asked| asked.trim() == "1") {
+            cgroup.frozen_cgroups.push(name);
+        }
+    }
 }
 
-fn read(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(LIMIT).read_to_string(&mut text).ok()?;
-    Some(text)
+fn note(cgroup: &mut Cgroup, frozen: Option<bool>) {
+    if let Some(frozen) = frozen {
+        cgroup.frozen = Some(frozen || cgroup.frozen == Some(true));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
 
     #[test]
-    fn both_hierarchies_are_found() {
-        let mountinfo = "\
-            30 25 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755\n\
-            31 30 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
-            36 30 0:32 / /sys/fs/cgroup/freezer rw shared:15 - cgroup cgroup rw,freezer\n\
-            37 30 0:33 / /sys/fs/cgroup/cpu rw shared:16 - cgroup cgroup rw,cpu\n";
-        let found = Freezers::parse(mountinfo);
-        assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
-        assert_eq!(found.freezer.as_deref(), Some(Path::new("/sys/fs/cgroup/freezer")));
+    fn the_path_is_where_the_container_is() {
+        let id = "0123456789abcdef".repeat(4);
+        let text = format!("9:freezer:/other\n4:memory:/docker/{id}\n0::/\n");
+        let (path, container) = place(&Membership::parse(&text));
+        assert_eq!(path, Some(format!("/docker/{id}")));
+        assert_eq!(container.and_then(|container| container.id), Some(id));
+        let path = |text: &str| place(&Membership::parse(text)).0;
+        assert_eq!(path("6:freezer:/a\n0::/\n").as_deref(), Some("/a"));
+        assert_eq!(path("6:freezer:/\n0::/\n").as_deref(), Some("/"));
+        assert_eq!(path(""), None);
+    }
+
+    fn files(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder).expect("a folder");
+        for (name, text) in files {
+            fs::write(folder.join(name), text).expect("written");
+        }
     }
 
     #[test]
-    fn paths_of_both_versions_are_split() {
-        let (unified, freezer) = paths("7:freezer:/docker/a\n3:cpu,cpuacct:/x\n0::/docker/b:c\n");
-        assert_eq!((unified.as_deref(), freezer.as_deref()), (Some("/docker/b:c"), Some("/docker/a")));
-        assert_eq!(paths("junk\n"), (None, None));
-    }
-
-    #[test]
-    fn a_path_out_of_the_namespace_is_not_followed() {
-        assert_eq!(inside(Path::new("/m"), "/../../etc"), None);
-        assert_eq!(inside(Path::new("/m"), "/a/b").as_deref(), Some(Path::new("/m/a/b")));
-        assert_eq!(inside(Path::new("/m"), "/").as_deref(), Some(Path::new("/m/")));
+    fn the_frozen_ones_of_a_lineage_are_told() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (v1, v2) = (root.path().join("v1"), root.path().join("v2"));
+        files(&v1.join("a"), &[("freezer.state", "FROZEN\n"), ("freezer.self_freezing", "1\n")]);
+        files(&v1.join("a/b"), &[("freezer.state", "FROZEN\n"), ("freezer.self_freezing", "0\n")]);
+        files(&v2.join("c"), &[("cgroup.events", "populated 1\nfrozen 0\n"), ("cgroup.freeze", "0\n")]);
+        let hierarchies =
+            Hierarchies { unified: Some(v2.clone()), freezer: Some(v1), ..Hierarchies::default() };
+        let membership = Membership::parse("6:freezer:/a/b\n0::/c\n");
+        let cgroup = describe(&hierarchies, &membership);
+        assert_eq!((cgroup.frozen, cgroup.frozen_cgroups), (Some(true), vec!["/a".to_owned()]));
+        files(&v2.join("c"), &[("cgroup.events", "frozen 1\n"), ("cgroup.freeze", "1\n")]);
+        assert_eq!(describe(&hierarchies, &membership).frozen_cgroups, ["/a", "/c"]);
+        let thawed = describe(&hierarchies, &Membership::parse("0::/elsewhere\n"));
+        assert_eq!((thawed.frozen, thawed.frozen_cgroups), (None, Vec::new()));
     }
 }

@@ -3,7 +3,9 @@
 //! Everything is read from `/proc`. What a target can hold up there (its `mmap_lock`, an `execve` that hangs) is read by
 //! [`patient`], under a deadline. A process that hangs in `execve` is described by what `status` alone tells.
 
-mod cgroup;
+pub(crate) mod cgroup;
+mod container;
+mod hostname;
 mod listening;
 mod patient;
 mod stat;
@@ -18,13 +20,15 @@ use rustix::time::{ClockId, clock_gettime};
 pub use listening::listening;
 
 use self::{
-    cgroup::Freezers,
+    cgroup::Cgroup,
+    hostname::Hostnames,
     patient::{Links, Patient},
     stat::Basics,
 };
 use crate::{
     knowledge::{File, Knowledge, ProcessRule, Sets, rank},
-    model::{Gap, Process, Worker},
+    model::{Container, Gap, Process, Worker},
+    own_namespace,
 };
 
 /// Most ancestors looked at for flags.
@@ -79,6 +83,11 @@ pub enum DiscoverError {
         /// Its name.
         comm: String,
     },
+    /// `/proc` shows another PID namespace than ours.
+    #[error(
+        "/proc shows another PID namespace than the one that inspector runs in: its numbers mean other processes here; run inspector in the host's PID namespace (hostPID: true, --pid=host), or mount a /proc of its own"
+    )]
+    OtherProc,
     /// `/proc` could not be listed.
     #[error("cannot list /proc: {0}; mount it, or run where it is mounted")]
     Proc(io::Error),
@@ -86,6 +95,9 @@ pub enum DiscoverError {
 
 /// Finds the processes of a scope.
 pub fn discover(knowledge: &Knowledge, scope: &Scope) -> Result<Discovery, DiscoverError> {
+    if own_namespace::is_shown_by_proc().is_ok_and(|shown| !shown) {
+        return Err(DiscoverError::OtherProc);
+    }
     let mut finder = Finder::new(knowledge);
     if scope.pids.is_empty() {
         finder.everything(scope.all_python)?;
@@ -198,11 +210,12 @@ impl<'k> Finder<'k> {
     }
 
     fn finish(mut self, scope: &Scope) -> Discovery {
-        let freezers = Freezers::find();
+        let mut cgroups = cgroup::of(self.wanted.iter().copied());
+        let mut hostnames = Hostnames::new();
         let boot = boot_unix_ns();
         let mut processes = Vec::new();
         for pid in self.wanted.clone() {
-            if let Some(process) = self.describe(pid, &freezers, boot) {
+            if let Some(process) = self.describe(pid, cgroups.remove(&pid), &mut hostnames, boot) {
                 processes.push(process);
             } else {
                 self.gaps.push(Gap::process("discover", pid, "the process ended while it was looked at"));
@@ -210,13 +223,14 @@ impl<'k> Finder<'k> {
         }
         if processes.is_empty() && scope.pids.is_empty() {
             let what = if scope.all_python { "no Python program and no worker" } else { "no worker" };
+            let hosts = own_namespace::is_hosts().unwrap_or(true);
+            let place = if hosts { "on this host" } else { "in inspector's own PID namespace" };
             let hint = if scope.all_python {
                 ""
             } else {
                 "; --all takes plain Python programs too, --pid any process"
             };
-            self.gaps
-                .push(Gap::host("discover", format!("{what} of a known engine runs on this host{hint}")));
+            self.gaps.push(Gap::host("discover", format!("{what} of a known engine runs {place}{hint}")));
         }
         // Of those that are not wanted nobody needs to know.
         let wanted = &self.wanted;
@@ -234,7 +248,13 @@ impl<'k> Finder<'k> {
         Discovery { processes, held, gaps }
     }
 
-    fn describe(&mut self, pid: u32, freezers: &Freezers, boot_ns: u64) -> Option<Process> {
+    fn describe(
+        &mut self,
+        pid: u32,
+        cgroup: Option<Cgroup>,
+        hostnames: &mut Hostnames,
+        boot_ns: u64,
+    ) -> Option<Process> {
         let Candidate { basics, arguments, held } = self.candidate(pid)?.clone();
         let environment =
             if held { Ok(BTreeMap::new()) } else { self.patient.environment(pid, self.knowledge) };
@@ -255,7 +275,12 @@ impl<'k> Finder<'k> {
         let now = now.filter(|now| held_now || now.start_ticks == basics.start_ticks)?;
         // 0: not known.
         let start_unix_ns = if held_now { 0 } else { boot_ns.saturating_add(now.start_ns()) };
-        let cgroup = freezers.of(pid);
+        let cgroup = cgroup.unwrap_or_default();
+        let mut container = cgroup.container;
+        let hostname = links.uts.as_ref().and_then(|uts| hostnames.other_than_hosts(uts));
+        if hostname.is_some() {
+            container.get_or_insert_with(Container::default).hostname = hostname;
+        }
         Some(Process {
             pid,
             ns_pids: now.ns_pids,
@@ -268,8 +293,10 @@ impl<'k> Finder<'k> {
             start_unix_ns,
             uid: now.uid,
             tracer_pid: now.tracer_pid,
-            frozen: cgroup.as_ref().and_then(|cgroup| cgroup.frozen),
-            cgroup: cgroup.map(|cgroup| cgroup.path),
+            cgroup: cgroup.path,
+            container,
+            frozen: cgroup.frozen,
+            frozen_cgroups: cgroup.frozen_cgroups,
             net_ns: links.net_ns,
             environment,
             worker,

@@ -33,6 +33,8 @@ pub(super) struct Links {
     pub(super) exe: Option<String>,
     pub(super) net_ns: Option<u64>,
     pub(super) pid_ns: Option<u64>,
+    /// Its UTS namespace.
+    pub(super) uts: Option<File>,
     /// Minor numbers of the NVIDIA devices that it has open.
     pub(super) gpus: Vec<u32>,
 }
@@ -72,6 +74,7 @@ impl Patient {
                 exe: exe.ok().map(|path| path.to_string_lossy().into_owned()),
                 net_ns: namespace("net"),
                 pid_ns: namespace("pid"),
+                uts: File::open(format!("/proc/{pid}/ns/uts")).ok(),
                 gpus: descriptors.filter_map(device).collect(),
             }
         })

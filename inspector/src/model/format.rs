@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::CpuQuota;
+
 /// A duration in nanoseconds, with the two units that matter: `230ms`, `12.3s`, `2m03s`, `17h03m`, `3d04h`.
 pub fn humane(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
@@ -14,6 +16,13 @@ pub fn humane(ns: u64) -> String {
         3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
+}
+
+/// A quota and what it cost: `/a/b: 10ms per 100ms, used up in 9 of 10 periods`.
+pub fn quota(quota: &CpuQuota) -> String {
+    let CpuQuota { cgroup, quota_ns, period_ns, periods, throttled_periods, .. } = quota;
+    let (amount, period) = (humane(*quota_ns), humane(*period_ns));
+    format!("{cgroup}: {amount} per {period}, used up in {throttled_periods} of {periods} periods")
 }
 
 /// Wall-clock time of day, `17:20:11` UTC. Reports carry no time zone: they are compared across hosts.

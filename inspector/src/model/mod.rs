@@ -5,6 +5,7 @@
 //! result. A saved capture is therefore a complete test fixture.
 
 pub mod capture;
+pub mod cgroup;
 pub mod fd;
 pub mod format;
 pub mod frame;
@@ -18,6 +19,7 @@ pub mod wait;
 pub mod worker;
 
 pub use capture::{Capture, Host, Tier, Window};
+pub use cgroup::{Container, CpuQuota};
 pub use fd::{Fd, FdKind};
 pub use frame::{Frame, FrameKind, StackEnd};
 pub use gap::Gap;

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fd, Frame, PythonRuntime, TaskState, Thread, Worker};
+use super::{Container, CpuQuota, Fd, Frame, PythonRuntime, TaskState, Thread, Worker};
 
 /// A wanted process and all its threads.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,10 +35,19 @@ pub struct Process {
     pub uid: u32,
     /// Pid of the tracer (`TracerPid`), 0 for none.
     pub tracer_pid: u32,
-    /// Path in the unified or the freezer hierarchy.
+    /// Path of its cgroup: in the hierarchy that names its container, else in one where it is not in the root.
     pub cgroup: Option<String>,
+    /// Its container; `None`: it is in none that the cgroup's path or a host name of its own tells of.
+    #[serde(default)]
+    pub container: Option<Container>,
     /// The cgroup is frozen; `None`: not known.
     pub frozen: Option<bool>,
+    /// The cgroups that somebody froze, innermost first: its own or ancestors of it.
+    #[serde(default)]
+    pub frozen_cgroups: Vec<String>,
+    /// The CPU quotas of its cgroup and of that one's ancestors, innermost first.
+    #[serde(default)]
+    pub cpu_quotas: Vec<CpuQuota>,
     /// What holds `mm->mmap_lock` at the time of the kernel-only sweep.
     pub mmap_lock: MmapLock,
     /// Inode of its network namespace.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Certainty, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind, Window};
+use super::{
+    Certainty, Container, CpuQuota, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind,
+    Window,
+};
 
 /// Version of the JSON document; the minor part grows with every added name.
 pub const SCHEMA_VERSION: &str = "1.2";
@@ -250,6 +253,18 @@ pub struct WorkerReport {
     pub python: Option<String>,
     /// Threads that the kernel counts.
     pub thread_count: u32,
+    /// Its container, where it is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// Path of its cgroup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The cgroups that were frozen, its own or ancestors of it, innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen_cgroups: Vec<String>,
+    /// The CPU quotas of its cgroup and of that one's ancestors, innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_quotas: Vec<CpuQuota>,
     /// The command line, first 200 characters.
     pub command: String,
 }

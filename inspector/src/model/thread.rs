@@ -170,6 +170,9 @@ pub struct Thread {
     pub ns_tid: u32,
     /// `comm`.
     pub comm: String,
+    /// It wants a CPU and is in another CPU cgroup than its process's main thread, whose quotas do not bind it then.
+    #[serde(default)]
+    pub in_own_cgroup: bool,
     /// Scheduler state at the stack's instant.
     pub state: TaskState,
     /// It was on a CPU at the stack's instant.

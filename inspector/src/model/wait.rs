@@ -194,6 +194,9 @@ pub struct Wait {
     /// The timeout that the call was made with, nanoseconds, where it is relative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ns: Option<u64>,
+    /// The cgroup that is frozen, or whose CPU quota is used up: the process's own or an ancestor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     /// Kernel function that names the reason of a D-state or driver wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_function: Option<String>,

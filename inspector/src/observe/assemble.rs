@@ -72,6 +72,7 @@ fn thread(
     Thread {
         tid: task.tid,
         ns_tid: task.tid,
+        in_own_cgroup: false,
         comm: task.comm.clone(),
         state: task.state,
         on_cpu,

@@ -7,6 +7,7 @@
 
 pub mod arguments;
 mod assemble;
+mod cgroups;
 pub mod fds;
 pub mod frames;
 mod gaps;

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::{
     Plan, Prepared, assemble,
     assemble::Sight,
+    cgroups::CpuQuotas,
     helper::protocol::{Request, Stage, ThreadRequest},
     host::{host, unix_ns},
     namespace::ns_tids,
@@ -44,6 +45,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     let ns_tids = processes.iter().map(|process| (process.pid, ns_tids(process))).collect();
     let slots = std::thread::available_parallelism().map_or(2, usize::from).min(4);
+    let quotas = CpuQuotas::start(&pids);
     let programs = Programs::of(pids.iter().copied().filter(|pid| !held.contains(pid)));
     let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
     let mut pool = Pool::new(plan.helper.clone(), slots, source.memory_walk());
@@ -58,6 +60,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
         readings: HashMap::new(),
         ns_tids,
         programs,
+        quotas,
         held,
         unreadable: HashSet::new(),
         gils_lost: HashSet::new(),
@@ -78,6 +81,8 @@ struct Session<'a> {
     ns_tids: HashMap<u32, HashMap<u32, u32>>,
     /// What they ran when the observation began.
     programs: Programs,
+    /// The CPU quotas of their cgroups when it began.
+    quotas: CpuQuotas,
     /// Processes that hang in `execve`: nothing of them that a helper reads would come.
     held: BTreeSet<u32>,
     /// Processes that held a helper up, or ended one. They are not asked again: each time would cost the deadlines anew.
@@ -99,6 +104,7 @@ impl Session<'_> {
             self.watch().await;
         }
         self.finish(&mut processes);
+        self.gaps.extend(self.quotas.finish(&mut processes).await);
         let peers = peers::find(&processes, sockets).await;
         for process in &mut processes {
             process.listening = listening(&process.fds, &peers.sockets);

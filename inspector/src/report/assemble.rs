@@ -75,6 +75,10 @@ fn worker_report(capture: &Capture, process: &Process) -> WorkerReport {
         state: state_word(process).into(),
         python,
         thread_count: process.thread_count,
+        container: process.container.clone(),
+        cgroup: process.cgroup.clone(),
+        frozen_cgroups: process.frozen_cgroups.clone(),
+        cpu_quotas: process.cpu_quotas.clone(),
         command: format::clip(&process.cmdline.join(" "), LONGEST_COMMAND).into_owned(),
     }
 }
@@ -119,7 +123,9 @@ fn thread_report(
         role: note.role,
         state: thread.state,
         // Who is runnable is not blocked, whenever it was on a CPU last.
-        blocked_for_ns: thread.off_cpu_ns.filter(|_| wait.kind != WaitKind::Running),
+        blocked_for_ns: thread
+            .off_cpu_ns
+            .filter(|_| !matches!(wait.kind, WaitKind::Running | WaitKind::Throttled)),
         unchanged: thread.activity.unchanged,
         has_deadline: wait.has_deadline,
         idle: note.idle,

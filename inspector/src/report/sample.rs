@@ -70,6 +70,10 @@ fn worker() -> WorkerReport {
         state: "sleeping".into(),
         python: Some("3.11.7".into()),
         thread_count: 4,
+        container: None,
+        cgroup: None,
+        frozen_cgroups: Vec::new(),
+        cpu_quotas: Vec::new(),
         command: "sglang::scheduler_TP0".into(),
     }
 }

@@ -4,7 +4,10 @@ use super::{
     child, kernel,
     scene::{Blocked, Scene},
 };
-use crate::model::{Certainty, Owner, Process, TaskState, Thread, Wait, WaitKind, format::humane};
+use crate::model::{
+    Certainty, CpuQuota, Owner, Process, TaskState, Thread, Wait, WaitKind,
+    format::{humane, quota as quota_text},
+};
 
 /// The wait that the thread's state tells, or what `call` makes of its system call.
 pub(super) fn resolve(
@@ -19,11 +22,12 @@ pub(super) fn resolve(
         TaskState::Traced => stopped(process, "stopped by its tracer", blocked.as_ref(), call),
         TaskState::Stopped => stopped(process, "stopped by a signal", blocked.as_ref(), call),
         _ if process.frozen == Some(true) && !thread.on_cpu => {
-            let text = format!("frozen cgroup{}", within(blocked.as_ref(), call));
-            simple(WaitKind::Frozen, text)
+            frozen(process, &within(blocked.as_ref(), call))
         }
         TaskState::Disk => disk(process, thread, blocked.as_ref()),
-        _ if thread.on_cpu || thread.state == TaskState::Running => running(thread, blocked.as_ref(), call),
+        _ if thread.on_cpu || thread.state == TaskState::Running => {
+            running(process, thread, blocked.as_ref(), call)
+        }
         _ => match blocked.as_ref() {
             Some(blocked) => call(blocked),
             None => unknown(process, thread),
@@ -35,10 +39,34 @@ fn simple(kind: WaitKind, text: String) -> Wait {
     Wait { kind, text, ..Wait::default() }
 }
 
+/// Frozen: by a cgroup of its own or an ancestor of that, where it could be seen which.
+fn frozen(process: &Process, inside: &str) -> Wait {
+    let cgroup = process.frozen_cgroups.first().cloned();
+    let names = process.frozen_cgroups.iter().map(|name| format!(" {name}")).collect::<Vec<_>>().join(" and");
+    Wait { cgroup, ..simple(WaitKind::Frozen, format!("frozen cgroup{names}{inside}")) }
+}
+
+/// The quota that keeps a runnable thread from the CPUs: one that was used up in most periods, of several the one that was
+/// so most often.
+fn quota<'p>(process: &'p Process, thread: &Thread) -> Option<&'p CpuQuota> {
+    let short = process.cpu_quotas.iter().filter(|quota| quota.is_short());
+    let worst = short.rev().max_by_key(|quota| quota.throttled_periods);
+    worst.filter(|_| !thread.on_cpu && !thread.in_own_cgroup)
+}
+
 /// A waiter for the GIL wakes every 5 ms to ask again (`take_gil` of `Python/ceval_gil.c`): caught awake it still waits,
 /// as long as somebody else holds the GIL.
-fn running(thread: &Thread, blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) -> Wait {
+fn running(
+    process: &Process,
+    thread: &Thread,
+    blocked: Option<&Blocked<'_>>,
+    call: impl Fn(&Blocked<'_>) -> Wait,
+) -> Wait {
     let running = |inside: &str| {
+        if let Some(quota) = quota(process, thread) {
+            let text = format!("CPU quota of cgroup {}{inside}", quota_text(quota));
+            return Wait { cgroup: Some(quota.cgroup.clone()), ..simple(WaitKind::Throttled, text) };
+        }
         // Runnable and on no CPU: its last slice may have ended in a sleep that is over, so this is no time in a queue.
         let last = thread.off_cpu_ns.filter(|_| !thread.on_cpu);
         let text = match last {

@@ -15,10 +15,10 @@ use super::{
     record::{self, Context},
     restart,
 };
-use crate::model::{Gap, Tier};
-
-/// `/proc/self/ns/pid` in the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+use crate::{
+    model::{Gap, Tier},
+    own_namespace,
+};
 
 /// Whether a scheduler written in eBPF replaces the fair class (6.12).
 const SCHED_EXT: &str = "/sys/kernel/sched_ext/state";
@@ -122,8 +122,8 @@ fn open_ebpf() -> Result<Ebpf, TasksError> {
 
 /// The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
 pub(super) fn check_namespace() -> Result<(), TasksError> {
-    let namespace = std::fs::read_link("/proc/self/ns/pid").map_err(TasksError::Namespace)?;
-    if namespace.as_os_str() == INITIAL_PID_NAMESPACE { Ok(()) } else { Err(TasksError::PidNamespace) }
+    let hosts = own_namespace::is_hosts().map_err(TasksError::Namespace)?;
+    if hosts { Ok(()) } else { Err(TasksError::PidNamespace) }
 }
 
 impl TaskSource {

@@ -44,6 +44,9 @@ fn heading(page: &mut Page, process: &WorkerReport) {
     if let Some(pid) = process.ns_pid {
         page.plain(&format!(" ({pid} in its container)"));
     }
+    if let Some(container) = words::container(process) {
+        page.plain(&format!(" · container {container}"));
+    }
     if let Some(engine) = process.engine.as_ref().filter(|engine| process.kind.as_ref() != Some(engine)) {
         page.plain(&format!(" · {engine}"));
     }

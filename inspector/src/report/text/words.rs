@@ -28,11 +28,26 @@ pub(super) fn label(process: &WorkerReport) -> String {
     escape::name(&if parts.is_empty() { process.comm.clone() } else { parts.join(" ") }, WIDEST_LABEL)
 }
 
+/// `containerd 0123456789ab of pod web-0`, `docker 0123456789ab`; a host name where the cgroup told nothing.
+pub(super) fn container(process: &WorkerReport) -> Option<String> {
+    let container = process.container.as_ref()?;
+    let id: Vec<&str> = [container.runtime.as_deref(), container.short_id()].into_iter().flatten().collect();
+    let name = container.hostname.as_deref();
+    let pod = container.pod_uid.as_ref().map(|uid| format!("of pod {}", name.unwrap_or(uid)));
+    let alone = id.is_empty().then_some(name).flatten().filter(|_| pod.is_none()).map(str::to_owned);
+    let parts: Vec<String> = [Some(id.join(" ")), pod, alone].into_iter().flatten().collect();
+    let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+    Some(escape::name(&text, WIDEST_LABEL))
+}
+
 /// `blocked 2m03s, no deadline`; `running`.
 pub(super) fn age(thread: &ThreadReport) -> String {
     let kind = thread.wait.kind;
     if kind == WaitKind::Running {
         return "running".into();
+    }
+    if kind == WaitKind::Throttled {
+        return "throttled".into();
     }
     let mut phrase =
         thread.blocked_for_ns.map_or_else(|| "blocked".into(), |ns| format!("blocked {}", humane(ns)));
