@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn only_own_tcp_listeners_count() {
-        let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode } };
+        let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode }, ..Fd::default() };
         let socket = |inode, local: &str, state: &str| Socket {
             inode,
             local: local.into(),

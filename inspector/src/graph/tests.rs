@@ -192,7 +192,7 @@ fn a_send_leads_to_the_process_at_the_other_end() {
     let mut thread = waits(1, WaitKind::SocketSend, &[]);
     thread.wait.inode = Some(10);
     let mut capture = capture(std::slice::from_ref(&thread), Stability::Stable);
-    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode } };
+    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode }, ..Fd::default() };
     capture.processes[0].fds = vec![fd(10)];
     capture.processes.push(Process { pid: 200, fds: vec![fd(11)], ..Process::default() });
     capture.sockets = vec![

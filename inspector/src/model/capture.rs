@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Bystander, Gap, Process, Socket};
+use super::{Bystander, Gap, LockWait, Process, Socket};
 
 /// Version of the capture's layout; a reader accepts this one and every older one.
 pub const CAPTURE_VERSION: u32 = 1;
@@ -25,6 +25,9 @@ pub struct Capture {
     pub bystanders: Vec<Bystander>,
     /// Sockets of the wanted processes and their peers, of every network namespace involved.
     pub sockets: Vec<Socket>,
+    /// Waits for file locks of the wanted processes.
+    #[serde(default)]
+    pub locks: Vec<LockWait>,
     /// What could not be read, and why.
     pub gaps: Vec<Gap>,
 }

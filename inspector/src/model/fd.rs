@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::FileLock;
+
 /// One open descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fd {
     /// Its number.
     pub fd: i32,
@@ -11,6 +13,9 @@ pub struct Fd {
     pub flags: u32,
     /// What it refers to.
     pub kind: FdKind,
+    /// What is known beyond that, of the few descriptors that have more to tell.
+    #[serde(default)]
+    pub details: Option<Box<FdDetails>>,
 }
 
 impl Fd {
@@ -21,6 +26,47 @@ impl Fd {
             _ => None,
         }
     }
+
+    /// The file locks that its open file description, or its process, holds on it.
+    pub fn locks(&self) -> &[FileLock] {
+        self.details.as_ref().map_or(&[], |details| details.locks.as_slice())
+    }
+}
+
+/// What `fdinfo` and the socket itself say beyond the kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FdDetails {
+    /// Mount id and inode of a file: the same pair in another process is the same file.
+    pub file: Option<(u32, u64)>,
+    /// Signals of a signalfd; bit n-1 stands for signal n.
+    pub signals: u64,
+    /// Watches of an inotify or marks of a fanotify descriptor.
+    pub watches: u32,
+    /// File locks that are held through it.
+    pub locks: Vec<FileLock>,
+    /// State of an io_uring.
+    pub ring: Option<Ring>,
+    /// Protocol of a socket that `sock_diag` is not asked about: `NETLINK`, `AF_VSOCK`, `RAW`, `PACKET`.
+    pub protocol: Option<String>,
+}
+
+/// State of an io_uring, from its `fdinfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ring {
+    /// Requests that the kernel has taken over its life (the submission queue's head; it wraps).
+    pub taken: u32,
+    /// Requests in the submission queue that the kernel has not taken.
+    pub queued: u32,
+    /// Completions that the kernel has posted over its life (the completion queue's tail; it wraps).
+    pub completed: u32,
+    /// Completions that the program has not taken.
+    pub unread: u32,
+    /// `IORING_OP_*` of the requests that wait for their file to be ready.
+    pub polling: Vec<u8>,
+    /// Tid of the kernel's thread that submits (`IORING_SETUP_SQPOLL`).
+    pub submitter: Option<u32>,
 }
 
 /// What a descriptor refers to.
@@ -85,11 +131,28 @@ pub enum FdKind {
     },
 }
 
+impl Default for FdKind {
+    fn default() -> Self {
+        Self::Other { link: String::new() }
+    }
+}
+
+impl FdKind {
+    /// It is a socket.
+    pub const fn is_socket(&self) -> bool {
+        matches!(self, Self::Socket { .. })
+    }
+}
+
 /// One descriptor that an epoll set watches (`tfd:` lines of fdinfo).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpollTarget {
     /// Descriptor number at the time it was added.
     pub fd: i32,
     /// The `EPOLL*` bits.
     pub events: u32,
+    /// Inode of the file that was added (one for all anonymous inodes); 0: not told. The number may mean another file by
+    /// now.
+    #[serde(default)]
+    pub inode: u64,
 }

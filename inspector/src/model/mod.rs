@@ -10,6 +10,7 @@ pub mod fd;
 pub mod format;
 pub mod frame;
 pub mod gap;
+pub mod lock;
 pub mod process;
 pub mod python;
 pub mod report;
@@ -20,15 +21,16 @@ pub mod worker;
 
 pub use capture::{Capture, Host, Tier, Window};
 pub use cgroup::{Container, CpuQuota};
-pub use fd::{Fd, FdKind};
+pub use fd::{Fd, FdDetails, FdKind, Ring};
 pub use frame::{Frame, FrameKind, StackEnd};
 pub use gap::Gap;
+pub use lock::{FileLock, LockClass, LockWait};
 pub use process::{Bystander, MmapLock, Process};
 pub use python::{
     Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread, ThreadState,
 };
 pub use report::Report;
-pub use socket::{Socket, SocketFamily, SocketProtocol};
+pub use socket::{PeerKind, Socket, SocketFamily, SocketProtocol, SocketTimer, TimerKind};
 pub use thread::{Activity, NativeStack, Registers, SavedMemory, Stability, Syscall, TaskState, Thread};
 pub use wait::{Certainty, Owner, Wait, WaitKind};
 pub use worker::Worker;

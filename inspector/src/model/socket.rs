@@ -37,6 +37,45 @@ pub enum SocketProtocol {
     Other,
 }
 
+/// What a TCP socket's timer is armed for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimerKind {
+    /// What was sent is not acknowledged: it is sent again.
+    #[default]
+    Retransmission,
+    /// A quiet connection is asked whether it is still there.
+    Keepalive,
+    /// The peer's receive window is closed: it is asked whether it has room.
+    ZeroWindowProbe,
+}
+
+/// A timer that runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SocketTimer {
+    /// What for.
+    pub kind: TimerKind,
+    /// Nanoseconds until it expires.
+    pub expires_ns: u64,
+}
+
+/// How a socket's other end on this host was found, or why there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PeerKind {
+    /// It is connected to this one. Where no peer is known, nothing is known of it.
+    #[default]
+    Connected,
+    /// The connection has not been accepted: the peer is the listener.
+    NotAccepted,
+    /// A datagram socket that is bound to the address that this one sends to, and connected to nobody.
+    Bound,
+    /// The other end was closed: the kernel keeps it, nobody holds it.
+    Closed,
+    /// There is no socket at the other end, which would be in the same network namespace.
+    Absent,
+}
+
 /// One socket.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Socket {
@@ -60,6 +99,15 @@ pub struct Socket {
     pub send_queue: u32,
     /// Inode of the peer (unix: `UNIX_DIAG_PEER`; TCP on this host: by swapping the addresses); `None`: no local peer.
     pub peer_inode: Option<u64>,
+    /// What the peer is to it.
+    #[serde(default)]
+    pub peer_kind: PeerKind,
+    /// State of a peer that nobody holds; empty: none.
+    #[serde(default)]
+    pub peer_state: String,
+    /// Its timer, where one runs (TCP).
+    #[serde(default)]
+    pub timer: Option<SocketTimer>,
     /// Consecutive retransmissions without an answer.
     pub retransmits: u32,
     /// Nanoseconds since the last byte was sent (`tcp_info`), where known.

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::SocketTimer;
+
 /// Kind of wait. The names are promised to other tools.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -183,6 +185,18 @@ pub struct Wait {
     /// Bytes waiting to be acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_queue: Option<u32>,
+    /// Retransmissions or probes without an answer (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u32>,
+    /// The timer of the connection (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timer: Option<SocketTimer>,
+    /// Nanoseconds since the last byte was sent (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_sent_ns: Option<u64>,
+    /// Nanoseconds since the last byte was received (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_received_ns: Option<u64>,
     /// Descriptors that a poll or epoll watches, each as one line for people.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<WaitTarget>,
@@ -219,6 +233,12 @@ pub struct WaitTarget {
     pub text: String,
     /// Readiness that is awaited: `in`, `out`, `in|out`.
     pub events: String,
+    /// Inode of the socket or pipe that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+    /// The epoll set that it belongs to, where that set is itself one of the descriptors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<i32>,
     /// Local address, for a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<String>,

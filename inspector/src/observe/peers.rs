@@ -8,16 +8,18 @@ use super::{
     fds::{self, Shared},
     sockets,
 };
-use crate::model::{Bystander, Fd, FdKind, Gap, Process, Socket};
+use crate::model::{Bystander, Fd, FdKind, Gap, LockClass, LockWait, Process, Socket};
 
 /// What one walk may take here; each bounds itself below that.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// Sockets and bystanders.
-#[derive(Debug, Default)]
+/// Sockets, locks and bystanders.
+#[derive(Default)]
 pub(super) struct Peers {
+    pub(super) table: sockets::Table,
     pub(super) sockets: Vec<Socket>,
     pub(super) bystanders: Vec<Bystander>,
+    pub(super) locks: Vec<LockWait>,
     pub(super) gaps: Vec<Gap>,
 }
 
@@ -26,8 +28,8 @@ pub(super) async fn sockets(processes: &[Process]) -> Peers {
     let namespaces: Vec<(u32, u64)> =
         processes.iter().filter_map(|process| Some((process.pid, process.net_ns?))).collect();
     aside("sockets", move || {
-        let (sockets, gaps) = sockets::read(&namespaces);
-        Peers { sockets, gaps, ..Peers::default() }
+        let (table, gaps) = sockets::read(&namespaces);
+        Peers { table, gaps, ..Peers::default() }
     })
     .await
 }
@@ -35,38 +37,95 @@ pub(super) async fn sockets(processes: &[Process]) -> Peers {
 /// Keeps of `found` what concerns the processes, and looks for those who hold the other ends.
 pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
     let captured: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
+    let calls = Calls::of(processes);
     let fds: Vec<&Fd> = processes.iter().flat_map(|process| &process.fds).collect();
     let held: HashSet<u64> = fds.iter().filter_map(|fd| fd.socket_inode()).collect();
-    let sockets = sockets::relevant(found.sockets, &held);
+    let Peers { mut table, gaps: mut socket_gaps, .. } = found;
+    let own_sockets = held.clone();
+    let linked = aside("sockets", move || {
+        let gaps = table.look_further(&own_sockets);
+        let sockets = sockets::relevant(table.link(), &own_sockets);
+        Peers { sockets, gaps, ..Peers::default() }
+    })
+    .await;
+    socket_gaps.extend(linked.gaps);
+    let sockets = linked.sockets;
     let mut shared = Shared::default();
     for fd in fds {
         match fd.kind {
-            FdKind::Pipe { inode, .. } => drop(shared.inodes.insert(inode)),
+            // A FIFO's inode is its file system's, a pipe's is the kernel's own.
+            FdKind::Pipe { path: Some(_), .. } => {
+                shared.files.extend(fd.details.as_ref().and_then(|details| Some((details.file?, true))));
+            }
+            FdKind::Pipe { inode, path: None } => drop(shared.inodes.insert(inode)),
             FdKind::EventFd { id: Some(id), .. } => drop(shared.eventfds.insert(id)),
             _ => {}
         }
     }
     let own = sockets.iter().filter(|socket| held.contains(&socket.inode));
-    shared.inodes.extend(own.filter_map(|socket| socket.peer_inode).filter(|peer| !held.contains(peer)));
-    let waits_for_child = processes.iter().flat_map(|process| &process.threads).any(|thread| {
-        let name = thread.syscall.and_then(|syscall| syscall.name(std::env::consts::ARCH));
-        matches!(name, Some("wait4" | "waitid" | "vfork" | "clone" | "clone3"))
-    });
+    let peers = own.filter_map(|socket| socket.peer_inode);
+    // Several may send to one datagram socket, which is connected to none of them.
+    let is_own = |peer: u64| held.contains(&peer);
+    let senders = sockets.iter().filter(|socket| socket.peer_inode.is_some_and(is_own));
+    let others = peers.chain(senders.map(|socket| socket.inode));
+    shared.inodes.extend(others.filter(|inode| !held.contains(inode)));
+    shared.files.extend(calls.queues.iter().map(|&queue| (queue, false)));
     let mut peers = aside("fds", move || {
-        let (mut bystanders, mut gaps) = fds::holders(&Arc::new(shared), &captured);
-        if waits_for_child {
+        let (locks, mut gaps) =
+            if calls.lock { fds::lock_waits(&|pid| captured.contains(&pid)) } else { Default::default() };
+        for LockWait { held, .. } in &locks {
+            match held.class {
+                LockClass::Posix | LockClass::Lease => shared.pids.extend(held.pid),
+                LockClass::Flock | LockClass::Ofd => shared.locks.push(held.clone()),
+            }
+        }
+        let (mut bystanders, more) = fds::holders(&Arc::new(shared), &captured);
+        gaps.extend(more);
+        if calls.child {
             let known: HashSet<u32> =
                 bystanders.iter().map(|bystander| bystander.pid).chain(captured.clone()).collect();
             let (children, more) = fds::children(&captured, &known);
             bystanders.extend(children);
             gaps.extend(more);
         }
-        Peers { bystanders, gaps, ..Peers::default() }
+        Peers { bystanders, locks, gaps, ..Peers::default() }
     })
     .await;
     peers.sockets = sockets;
-    peers.gaps.extend(found.gaps);
+    peers.gaps.extend(socket_gaps);
     peers
+}
+
+/// What the threads' calls need to be looked for.
+#[derive(Debug, Default)]
+struct Calls {
+    /// One waits for a child.
+    child: bool,
+    /// One waits for a file lock.
+    lock: bool,
+    /// Message queues, by mount id and inode.
+    queues: Vec<(u32, u64)>,
+}
+
+impl Calls {
+    fn of(processes: &[Process]) -> Self {
+        let mut calls = Self::default();
+        for process in processes {
+            for syscall in process.threads.iter().filter_map(|thread| thread.syscall) {
+                match syscall.name(std::env::consts::ARCH) {
+                    Some("wait4" | "waitid" | "vfork" | "clone" | "clone3") => calls.child = true,
+                    Some("flock" | "fcntl") => calls.lock = true,
+                    Some("mq_timedsend" | "mq_timedreceive") => {
+                        let fd = syscall.arguments[0] as i32;
+                        let open = process.fds.iter().find(|open| open.fd == fd);
+                        calls.queues.extend(open.and_then(|open| open.details.as_ref()?.file));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        calls
+    }
 }
 
 /// Runs a walk that blocks, and leaves it to itself if it takes too long.

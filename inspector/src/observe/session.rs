@@ -129,6 +129,7 @@ impl Session<'_> {
             processes,
             bystanders: peers.bystanders,
             sockets: peers.sockets,
+            locks: peers.locks,
             gaps: self.gaps,
         }
     }

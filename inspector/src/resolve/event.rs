@@ -2,6 +2,7 @@
 
 use super::{
     scene::{Blocked, Object},
+    text,
     time::Timeout,
 };
 use crate::model::{Certainty, FdKind, Wait, WaitKind};
@@ -33,18 +34,14 @@ pub(super) fn signal(blocked: &Blocked<'_>) -> Wait {
         "rt_sigtimedwait" => Timeout::relative_at(blocked, blocked.argument(2)),
         _ => Timeout::NONE,
     };
+    let fd = matches!(blocked.name, "read" | "readv").then(|| blocked.fd(0));
     let set = (blocked.name == "rt_sigtimedwait")
         .then(|| blocked.thread.saved_u64(blocked.argument(0)))
         .flatten()
-        .map(|mask| {
-            // Bit n-1 stands for signal n.
-            let signals: Vec<String> =
-                (1..=64_u32).filter(|signal| mask >> (signal - 1) & 1 == 1).map(|n| n.to_string()).collect();
-            format!(" {}", signals.join(","))
-        })
+        // A read of a signalfd; the other calls have no descriptor.
+        .or_else(|| Some(blocked.open(fd?)?.details.as_ref()?.signals))
+        .map(text::signals)
         .unwrap_or_default();
-    // A read of a signalfd; the other calls have no descriptor.
-    let fd = (blocked.name == "read").then(|| blocked.fd(0));
     timeout.of(Wait { kind: WaitKind::Signal, text: format!("a signal{set}"), fd, ..Wait::default() })
 }
 

@@ -1,6 +1,6 @@
-//! Waits on files, file locks, FIFOs being opened and devices.
+//! Waits on files, FIFOs being opened and devices.
 
-use super::{Direction, kernel, scene::Blocked, text};
+use super::{Direction, kernel, scene::Blocked};
 use crate::model::{FdKind, Wait, WaitKind};
 
 /// A blocked `open`: of a FIFO it waits for the other end, else for the file system.
@@ -29,25 +29,6 @@ fn path(blocked: &Blocked<'_>, address: u64) -> Option<String> {
     let start = usize::try_from(address - piece.address).ok()?;
     let text = piece.bytes.get(start..)?.split(|&byte| byte == 0).next()?;
     (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
-}
-
-/// `flock`, and `fcntl` with a waiting lock command (`F_SETLKW` 7, `F_OFD_SETLKW` 38).
-pub(super) fn lock(blocked: &Blocked<'_>) -> Option<Wait> {
-    let flavour = match (blocked.name, blocked.argument(1) as u32) {
-        ("flock", _) => "flock",
-        (_, 7) => "posix",
-        (_, 38) => "ofd",
-        _ => return None,
-    };
-    let fd = blocked.fd(0);
-    let what = text::descriptor(blocked.scene, blocked.open(fd));
-    Some(Wait {
-        kind: WaitKind::FileLock,
-        text: format!("{flavour} lock on {what}"),
-        flavour: Some(flavour.to_owned()),
-        fd: Some(fd),
-        ..Wait::default()
-    })
 }
 
 /// An `ioctl` that blocks: a driver, where the descriptor is a device.

@@ -10,12 +10,14 @@ mod file;
 mod futex;
 mod inet;
 mod kernel;
+mod lock;
 mod pipe;
 mod poll;
 mod scene;
 mod socket;
 pub mod stacks;
 mod state;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -101,7 +103,7 @@ fn call(blocked: &Blocked<'_>) -> Wait {
         "wait4" | "waitid" => Some(child::wait(blocked)),
         "vfork" | "clone" | "clone3" => Some(child::vfork(blocked)),
         "open" | "openat" | "openat2" => file::open(blocked),
-        "flock" | "fcntl" => file::lock(blocked),
+        "flock" | "fcntl" => lock::resolve(blocked),
         "ioctl" => file::ioctl(blocked),
         "pause" | "rt_sigsuspend" | "rt_sigtimedwait" => Some(event::signal(blocked)),
         "semop" | "semtimedop" => Some(event::sysv_semaphore(blocked)),

@@ -1,16 +1,13 @@
 //! `poll`, `select` and their kin.
 
 use super::{
-    Direction, pipe,
     scene::Blocked,
-    socket, text,
+    socket, targets, text,
     time::{self, Timeout},
     zmq,
 };
-use crate::model::{FdKind, Owner, Wait, WaitKind};
+use crate::model::{FdKind, Wait, WaitKind, fd::EpollTarget};
 
-/// Most descriptors listed.
-const MAX_TARGETS: usize = 256;
 /// `POLLIN`.
 const IN: u32 = 1;
 /// `POLLPRI`.
@@ -19,7 +16,7 @@ const PRI: u32 = 2;
 const OUT: u32 = 4;
 
 /// A wait for one of several descriptors. With no descriptor it is a sleep; with one, whoever is at its other end has
-/// to act; with several, nobody in particular has.
+/// to act; with several, nobody in particular has, unless all but one are the process's own.
 pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
     let select = matches!(blocked.name, "select" | "pselect6");
     let timeout = match blocked.name {
@@ -31,20 +28,18 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
     if count == 0 {
         return time::asleep(timeout);
     }
-    let polled = if select { select_set(blocked) } else { poll_set(blocked) };
-    let targets = polled
-        .iter()
-        .take(MAX_TARGETS)
-        .map(|&(fd, awaited)| text::target(blocked.scene, blocked.process, fd, awaited))
-        .collect();
+    let polled: Vec<(i32, u32)> = if select { select_set(blocked) } else { poll_set(blocked) };
+    let awaited = polled.iter().map(|&(fd, events)| EpollTarget { fd, events, inode: 0 });
+    let awaited = targets::expand(blocked, awaited);
+    let targets = targets::list(blocked, &awaited);
     let mut wait = Wait { kind: WaitKind::Poll, targets, ..Wait::default() };
     match polled.as_slice() {
-        [(fd, awaited)] => {
+        [(fd, events)] => {
             let open = blocked.open(*fd);
             wait.text = format!(
                 "{} for {} on {}",
                 blocked.name,
-                text::events(*awaited),
+                text::events(*events),
                 text::descriptor(blocked.scene, open)
             );
             wait.fd = Some(*fd);
@@ -52,28 +47,18 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
                 wait.inode = Some(*inode);
                 wait = socket::describe(blocked.scene.socket(*inode), wait);
             }
-            wait.owners = others(blocked, *fd, *awaited);
+            wait.owners = match open.map(|open| &open.kind) {
+                Some(FdKind::Epoll { .. }) => targets::only_owners(blocked, &awaited),
+                _ => targets::others(blocked, *fd, *events),
+            };
         }
         [] => wait.text = format!("{} on {count} descriptors that could not be read", blocked.name),
-        several => wait.text = format!("{} on {} descriptors", blocked.name, several.len()),
+        several => {
+            wait.text = format!("{} on {} descriptors", blocked.name, several.len());
+            wait.owners = targets::only_owners(blocked, &awaited);
+        }
     }
     timeout.of(zmq::refine(blocked, wait))
-}
-
-/// Who is at the other end of the only descriptor.
-fn others(blocked: &Blocked<'_>, fd: i32, awaited: u32) -> Vec<Owner> {
-    match blocked.open(fd).map(|open| &open.kind) {
-        Some(FdKind::Socket { inode }) => socket::peers(blocked, blocked.scene.socket(*inode)),
-        Some(FdKind::Pipe { inode, .. }) => {
-            let direction = if awaited & OUT == 0 { Direction::In } else { Direction::Out };
-            pipe::others(blocked, *inode, direction)
-        }
-        Some(&FdKind::PidFd { pid }) if pid > 0 => {
-            let pid = pid.unsigned_abs();
-            vec![Owner { pid, tid: None, certainty: blocked.certainty(), evidence: "pidfd".to_owned() }]
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// The `struct pollfd` array: descriptor at 0 (negative: ignored), awaited events at 4, 8 bytes each.

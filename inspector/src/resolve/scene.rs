@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::model::{
-    Capture, Certainty, Fd, FdKind, Frame, Owner, Process, Socket, Stability, Syscall, Thread,
+    Capture, Certainty, Fd, FdKind, FileLock, Frame, Owner, Process, Socket, SocketProtocol, Stability,
+    Syscall, Thread, Tier,
 };
 
 /// Most owners listed of one wait: an object that hundreds hold names nobody.
@@ -14,6 +15,8 @@ pub(super) struct Scene<'a> {
     pub capture: &'a Capture,
     sockets: HashMap<u64, &'a Socket>,
     holders: HashMap<Object, Vec<Holder>>,
+    /// Datagram sockets by the inode of the one that they send to.
+    senders: HashMap<u64, Vec<u64>>,
     /// By pid and descriptor.
     fds: HashMap<(u32, i32), &'a Fd>,
     /// By pid and the thread's id in its own PID namespace.
@@ -29,6 +32,8 @@ pub(super) enum Object {
     Inode(u64),
     /// An eventfd.
     EventFd(u64),
+    /// A file by its mount id and inode: a FIFO, a message queue.
+    File(u32, u64),
 }
 
 /// A process that holds an object.
@@ -55,13 +60,19 @@ impl<'a> Scene<'a> {
             }
         }
         let sockets = capture.sockets.iter().map(|socket| (socket.inode, socket)).collect();
+        let mut senders: HashMap<u64, Vec<u64>> = HashMap::new();
+        for socket in capture.sockets.iter().filter(|socket| is_datagram(socket)) {
+            if let Some(peer) = socket.peer_inode {
+                senders.entry(peer).or_default().push(socket.inode);
+            }
+        }
         let (mut fds, mut by_ns_tid, mut by_tid) = (HashMap::new(), HashMap::new(), HashMap::new());
         for process in &capture.processes {
             fds.extend(process.fds.iter().map(|fd| ((process.pid, fd.fd), fd)));
             by_ns_tid.extend(process.threads.iter().map(|thread| ((process.pid, thread.ns_tid), thread)));
             by_tid.extend(process.threads.iter().map(|thread| (thread.tid, (process, thread))));
         }
-        Self { capture, sockets, holders, fds, by_ns_tid, by_tid }
+        Self { capture, sockets, holders, senders, fds, by_ns_tid, by_tid }
     }
 
     /// The open descriptor `fd` of a captured process.
@@ -83,8 +94,28 @@ impl<'a> Scene<'a> {
         self.sockets.get(&inode).copied()
     }
 
+    /// The datagram sockets that send to the socket `inode`.
+    pub(super) fn senders(&self, inode: u64) -> &[u64] {
+        self.senders.get(&inode).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether every process of the host was asked for what it holds, so that what nobody was seen to hold nobody holds:
+    /// with privilege, and without running out of time.
+    pub(super) fn saw_all_holders(&self) -> bool {
+        self.capture.tier == Tier::Ebpf
+            && !self.capture.gaps.iter().any(|gap| matches!(gap.source.as_str(), "fds" | "helper"))
+    }
+
     pub(super) fn holders(&self, object: Object) -> &[Holder] {
         self.holders.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// The processes whose descriptors show this lock as held.
+    pub(super) fn lock_holders(&self, lock: &FileLock) -> Vec<u32> {
+        let captured = self.capture.processes.iter().map(|process| (process.pid, &process.fds));
+        let beside = self.capture.bystanders.iter().map(|bystander| (bystander.pid, &bystander.fds));
+        let holds = |fds: &[Fd]| fds.iter().any(|fd| fd.locks().iter().any(|held| held.is(lock)));
+        captured.chain(beside).filter(|(_, fds)| holds(fds)).map(|(pid, _)| pid).take(MAX_OWNERS).collect()
     }
 
     /// The host's pid of the process that calls itself `ns_pid` where `asker` lives. Outside PID namespaces the two are
@@ -102,9 +133,19 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn object(fd: &Fd) -> Option<Object> {
+fn is_datagram(socket: &Socket) -> bool {
+    matches!(socket.protocol, SocketProtocol::Udp | SocketProtocol::Datagram)
+}
+
+/// What a descriptor shares with those of other processes.
+pub(super) fn object(fd: &Fd) -> Option<Object> {
     match &fd.kind {
-        FdKind::Socket { inode } | FdKind::Pipe { inode, .. } => Some(Object::Inode(*inode)),
+        FdKind::Socket { inode } | FdKind::Pipe { inode, path: None } => Some(Object::Inode(*inode)),
+        // Not by its inode alone: that is its file system's own.
+        FdKind::Pipe { path: Some(_), .. } | FdKind::File { .. } => {
+            let (mount, inode) = fd.details.as_ref()?.file?;
+            Some(Object::File(mount, inode))
+        }
         FdKind::EventFd { id, .. } => id.map(Object::EventFd),
         _ => None,
     }

@@ -78,7 +78,7 @@ fn poller(fds: Vec<Fd>, polled: &[(i32, u16)]) -> Process {
 
 #[test]
 fn a_poll_of_one_pipe_leads_to_its_writer() {
-    let pipe = |fd, flags| Fd { fd, flags, kind: FdKind::Pipe { inode: 9, path: None } };
+    let pipe = |fd, flags| Fd { fd, flags, kind: FdKind::Pipe { inode: 9, path: None }, ..Fd::default() };
     let mut capture = capture(poller(vec![pipe(3, 0)], &[(-1, 1), (3, 1)]));
     capture.bystanders = vec![
         Bystander { pid: 60, fds: vec![pipe(0, 0)], ..Bystander::default() },
@@ -99,7 +99,7 @@ fn pyzmq_is_told_by_its_python_frames_where_there_are_no_native_ones() {
         module: None,
         address: None,
     };
-    let eventfd = Fd { fd: 4, flags: 0, kind: FdKind::EventFd { id: Some(1), count: 0 } };
+    let eventfd = Fd { fd: 4, kind: FdKind::EventFd { id: Some(1), count: 0 }, ..Fd::default() };
     let cases = [
         ("Socket.send_multipart", WaitKind::SocketSend),
         ("Socket.recv_pyobj", WaitKind::SocketRecv),
@@ -144,7 +144,8 @@ fn a_child_in_a_container_is_looked_for_in_that_container_only() {
 
 #[test]
 fn a_pidfd_names_the_hosts_process_whatever_container_holds_it() {
-    let mut process = poller(vec![Fd { fd: 5, kind: FdKind::PidFd { pid: 950 }, flags: 0 }], &[(5, 1)]);
+    let mut process =
+        poller(vec![Fd { fd: 5, kind: FdKind::PidFd { pid: 950 }, ..Fd::default() }], &[(5, 1)]);
     process.threads.push(blocked(247, [3, 5, 0, 4, 0, 0]));
     let mut capture = capture(process);
     capture.processes[0].ns_pids = vec![PID, 1];
@@ -168,7 +169,7 @@ fn any_kind() -> impl Strategy<Value = FdKind> {
         (0u64..4).prop_map(|inode| FdKind::Pipe { inode, path: None }),
         (proptest::option::of(0u64..4), any::<u64>()).prop_map(|(id, count)| FdKind::EventFd { id, count }),
         proptest::collection::vec((any::<i32>(), any::<u32>()), 0..8).prop_map(|targets| FdKind::Epoll {
-            targets: targets.into_iter().map(|(fd, events)| EpollTarget { fd, events }).collect(),
+            targets: targets.into_iter().map(|(fd, events)| EpollTarget { fd, events, inode: 0 }).collect(),
         }),
         any::<u64>().prop_map(|remaining_ns| FdKind::TimerFd { remaining_ns }),
         any::<i32>().prop_map(|pid| FdKind::PidFd { pid }),
@@ -204,7 +205,7 @@ proptest! {
         if let Some(syscall) = &mut thread.syscall {
             syscall.restarted = restarted;
         }
-        let fds = kinds.into_iter().map(|(fd, kind)| Fd { fd, flags: fd as u32, kind }).collect();
+        let fds = kinds.into_iter().map(|(fd, kind)| Fd { fd, flags: fd as u32, kind, ..Fd::default() }).collect();
         let mut capture = capture(Process { threads: vec![thread], fds, ..Process::default() });
         capture.host.arch = arch.to_owned();
         capture.window.ended_monotonic_ns = ended_monotonic_ns;

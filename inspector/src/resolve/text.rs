@@ -2,7 +2,7 @@
 
 use super::scene::{Object, Scene};
 use crate::model::{
-    Fd, FdKind, Process, Socket, SocketFamily, SocketProtocol, format::humane, wait::WaitTarget,
+    Fd, FdDetails, FdKind, Socket, SocketFamily, SocketProtocol, format::humane, wait::WaitTarget,
 };
 
 /// `tcp 127.0.0.1:1 → 127.0.0.1:2 ESTABLISHED`.
@@ -31,7 +31,7 @@ pub(super) fn socket(socket: &Socket) -> String {
 pub(super) fn descriptor(scene: &Scene<'_>, open: Option<&Fd>) -> String {
     let Some(open) = open else { return "descriptor that could not be read".to_owned() };
     match &open.kind {
-        FdKind::Socket { inode } => scene.socket(*inode).map_or_else(|| format!("socket #{inode}"), socket),
+        FdKind::Socket { inode } => scene.socket(*inode).map_or_else(|| foreign(open, *inode), socket),
         FdKind::Pipe { path: Some(path), .. } => format!("fifo {path}"),
         FdKind::Pipe { inode, path: None } => format!("pipe #{inode}"),
         FdKind::EventFd { id: Some(id), count } => {
@@ -42,18 +42,41 @@ pub(super) fn descriptor(scene: &Scene<'_>, open: Option<&Fd>) -> String {
         FdKind::Epoll { targets } => format!("epoll set of {}", targets.len()),
         FdKind::TimerFd { remaining_ns: 0 } => "timerfd (not armed)".to_owned(),
         FdKind::TimerFd { remaining_ns } => format!("timerfd (in {})", humane(*remaining_ns)),
-        FdKind::SignalFd => "signalfd".to_owned(),
+        FdKind::SignalFd => format!("signalfd{}", signals(details(open).signals)),
+        FdKind::PidFd { pid } if *pid <= 0 => "pidfd of a process that has ended".to_owned(),
         FdKind::PidFd { pid } => format!("pidfd of {pid}"),
-        FdKind::Inotify => "inotify".to_owned(),
+        FdKind::Inotify => match details(open).watches {
+            0 => "inotify".to_owned(),
+            1 => "inotify (1 watch)".to_owned(),
+            number => format!("inotify ({number} watches)"),
+        },
         FdKind::IoUring => "io_uring".to_owned(),
         FdKind::Device { path } | FdKind::File { path } => path.clone(),
         FdKind::Other { link } => link.clone(),
     }
 }
 
+fn details(open: &Fd) -> FdDetails {
+    open.details.as_deref().cloned().unwrap_or_default()
+}
+
+/// A socket that `sock_diag` was not asked about, in the kernel's words for its protocol.
+fn foreign(open: &Fd, inode: u64) -> String {
+    match open.details.as_ref().and_then(|details| details.protocol.as_deref()) {
+        Some(protocol) => format!("{} socket #{inode}", protocol.trim_start_matches("AF_").to_lowercase()),
+        None => format!("socket #{inode}"),
+    }
+}
+
+/// ` 10,12` for a mask whose bit n-1 stands for signal n.
+pub(super) fn signals(mask: u64) -> String {
+    let set: Vec<String> =
+        (1..=64_u32).filter(|signal| mask >> (signal - 1) & 1 == 1).map(|n| n.to_string()).collect();
+    if set.is_empty() { String::new() } else { format!(" {}", set.join(",")) }
+}
+
 /// One descriptor of a poll or epoll wait.
-pub(super) fn target(scene: &Scene<'_>, process: &Process, fd: i32, awaited: u32) -> WaitTarget {
-    let open = scene.fd(process, fd);
+pub(super) fn target(scene: &Scene<'_>, open: Option<&Fd>, fd: i32, awaited: u32) -> WaitTarget {
     let socket = open.and_then(|open| match open.kind {
         FdKind::Socket { inode } => scene.socket(inode),
         _ => None,
@@ -66,6 +89,11 @@ pub(super) fn target(scene: &Scene<'_>, process: &Process, fd: i32, awaited: u32
         local: socket.and_then(|socket| some(&socket.local)),
         remote: socket.and_then(|socket| some(&socket.remote)),
         socket_state: socket.map(|socket| socket.state.clone()),
+        inode: open.and_then(|open| match open.kind {
+            FdKind::Socket { inode } | FdKind::Pipe { inode, .. } => Some(inode),
+            _ => None,
+        }),
+        through: None,
     }
 }
 

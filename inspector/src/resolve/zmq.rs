@@ -36,7 +36,7 @@ pub(super) fn refine(blocked: &Blocked<'_>, wait: Wait) -> Wait {
     for open in endpoints.into_iter().take(MAX_ENDPOINTS) {
         let FdKind::Socket { inode } = open.kind else { continue };
         let Some(found) = blocked.scene.socket(inode) else { continue };
-        targets.push(text::target(blocked.scene, blocked.process, open.fd, 0));
+        targets.push(text::target(blocked.scene, Some(open), open.fd, 0));
         sockets.push(found);
     }
     let (what, ends) = match operation {

@@ -353,7 +353,7 @@ fn a_stopped_job_of_nobodys_is_no_wedge_and_a_named_one_is() {
 fn a_stopped_bystander_counts_only_while_somebody_stands_waiting_for_it() {
     let mut pair = Builder::pair();
     let socket = |inode, peer| Socket { inode, peer_inode: Some(peer), ..Socket::default() };
-    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode } };
+    let fd = |inode| Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode }, ..Fd::default() };
     pair.capture.sockets = vec![socket(10, 11), socket(11, 10)];
     pair.process(DECODE).fds = vec![fd(10)];
     let state = TaskState::Stopped;
@@ -383,7 +383,8 @@ fn what_a_wedge_would_explain_too_is_told_beside_a_healthy_verdict() {
         Socket { inode: 10, state: "SYN_SENT".into(), remote: "10.0.0.9:80".into(), ..Socket::default() },
         Socket { inode: 11, state: "SYN_SENT".into(), remote: "10.0.0.8:80".into(), ..Socket::default() },
     ];
-    pair.process(DECODE).fds = vec![Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode: 10 } }];
+    pair.process(DECODE).fds =
+        vec![Fd { fd: 3, flags: 0, kind: FdKind::Socket { inode: 10 }, ..Fd::default() }];
     let (facts, less) = doubts(&pair);
     assert!(facts.contains("10.0.0.9:80") && !facts.contains("10.0.0.8:80"), "{facts}");
     assert!(less < sure);

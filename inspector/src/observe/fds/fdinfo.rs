@@ -1,9 +1,12 @@
 //! The text of `/proc/PID/fdinfo/FD` (`fs/proc/fd.c` and each file's `show_fdinfo`).
 
-use crate::model::fd::EpollTarget;
+use super::locks;
+use crate::model::{FileLock, fd::EpollTarget};
 
 /// Most epoll targets kept of one set.
 const MAX_TARGETS: usize = 4096;
+/// Most locks kept of one descriptor.
+const MAX_LOCKS: usize = 256;
 
 /// What the lines say. A line that is missing or malformed leaves its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +27,12 @@ pub(super) struct FdInfo {
     pub pid: Option<i32>,
     /// `it_value` of a timerfd, nanoseconds.
     pub timer_ns: u64,
+    /// `sigmask` of a signalfd (hexadecimal).
+    pub signals: u64,
+    /// `inotify` and `fanotify` lines, each a watch or mark.
+    pub watches: u32,
+    /// `lock` lines: the file locks that are held through it.
+    pub locks: Vec<FileLock>,
 }
 
 impl FdInfo {
@@ -39,6 +48,13 @@ impl FdInfo {
                 "eventfd-count" => info.eventfd_count = u64::from_str_radix(value, 16).unwrap_or_default(),
                 "eventfd-id" => info.eventfd_id = value.parse().ok(),
                 "Pid" => info.pid = value.parse().ok(),
+                "sigmask" => info.signals = u64::from_str_radix(value, 16).unwrap_or_default(),
+                "inotify wd" | "fanotify ino" | "fanotify mnt_id" | "fanotify sdev" => {
+                    info.watches = info.watches.saturating_add(1);
+                }
+                "lock" if info.locks.len() < MAX_LOCKS => {
+                    info.locks.extend(locks::parse(value).map(|(_, lock)| lock));
+                }
                 "it_value" => info.timer_ns = pair(value).unwrap_or_default(),
                 "tfd" if info.targets.len() < MAX_TARGETS => info.targets.extend(target(value)),
                 _ => {}
@@ -55,12 +71,13 @@ fn pair(value: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds.trim().parse().ok()?)
 }
 
-/// `FD events: HEX data: …`.
+/// `FD events: HEX data: HEX pos:N ino:HEX sdev:HEX`; the inode since Linux 5.1.
 fn target(value: &str) -> Option<EpollTarget> {
     let mut words = value.split_whitespace();
     let fd = words.next()?.parse().ok()?;
-    let events = words.skip_while(|&word| word != "events:").nth(1)?;
-    Some(EpollTarget { fd, events: u32::from_str_radix(events, 16).ok()? })
+    let events = words.by_ref().skip_while(|&word| word != "events:").nth(1)?;
+    let inode = words.find_map(|word| u64::from_str_radix(word.strip_prefix("ino:")?, 16).ok());
+    Some(EpollTarget { fd, events: u32::from_str_radix(events, 16).ok()?, inode: inode.unwrap_or_default() })
 }
 
 #[cfg(test)]
@@ -81,7 +98,10 @@ mod tests {
         assert_eq!(info.inode, 1038);
         assert_eq!(
             info.targets,
-            [EpollTarget { fd: 6, events: 0x1d }, EpollTarget { fd: 3, events: 0x8000_0019 }]
+            [
+                EpollTarget { fd: 6, events: 0x1d, inode: 0xb9c2 },
+                EpollTarget { fd: 3, events: 0x8000_0019, inode: 0xb9c1 }
+            ]
         );
     }
 
@@ -98,6 +118,19 @@ mod tests {
         assert_eq!(FdInfo::parse("Pid:\t-1\nNSpid:\t0\n").pid, Some(-1));
         assert_eq!(FdInfo::parse("it_value: (3, 500)\n").timer_ns, 3_000_000_500);
         assert_eq!(FdInfo::parse("it_value: (99999999999999, 0)\n").timer_ns, 0);
+    }
+
+    #[test]
+    fn signals_watches_and_locks() {
+        assert_eq!(FdInfo::parse("sigmask:\t0000000000000200\n").signals, 1 << 9);
+        let watches =
+            "inotify wd:2 ino:9e sdev:8 mask:800afce ignored_mask:0\ninotify wd:1 ino:9f sdev:8 mask:2\n";
+        assert_eq!(FdInfo::parse(watches).watches, 2);
+        let marks =
+            "fanotify flags:10 event-flags:0\nfanotify mnt_id:12 mflags:40 mask:38 ignored_mask:40000003\n";
+        assert_eq!(FdInfo::parse(marks).watches, 1);
+        let lock = FdInfo::parse("lock:\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF\n").locks;
+        assert_eq!((lock[0].pid, lock[0].inode, lock[0].device), (Some(359), 11691, (0, 0x13)));
     }
 
     proptest! {

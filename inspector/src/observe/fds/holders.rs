@@ -1,7 +1,7 @@
 //! Who else on the host holds an object: one walk over `/proc/*/fd`.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs,
     hash::BuildHasher,
     path::Path,
@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{fdinfo::FdInfo, link, list, read_bounded};
+use super::{details, fdinfo::FdInfo, link, list, read_bounded};
 use crate::{
-    model::{Bystander, Fd, FdKind, Gap},
+    model::{Bystander, Fd, FdDetails, FdKind, FileLock, Gap},
     patience::Patience,
     proc_stat::{Stat, ticks_ns},
 };
@@ -32,6 +32,22 @@ pub struct Shared {
     pub inodes: HashSet<u64>,
     /// `eventfd-id`s.
     pub eventfds: HashSet<u64>,
+    /// Files by mount id and inode; true: a FIFO.
+    pub files: HashMap<(u32, u64), bool>,
+    /// File locks of open file descriptions.
+    pub locks: Vec<FileLock>,
+    /// Processes that are wanted whatever they hold.
+    pub pids: HashSet<u32>,
+}
+
+impl Shared {
+    fn is_empty(&self) -> bool {
+        self.inodes.is_empty()
+            && self.eventfds.is_empty()
+            && self.files.is_empty()
+            && self.locks.is_empty()
+            && self.pids.is_empty()
+    }
 }
 
 /// The processes, other than those in `exclude`, that hold one of the objects. Bounded in time and number; what was
@@ -42,7 +58,7 @@ pub fn holders<S: BuildHasher>(
     exclude: &HashSet<u32, S>,
 ) -> (Vec<Bystander>, Vec<Gap>) {
     let (mut found, mut gaps) = (Vec::new(), Vec::new());
-    if shared.inodes.is_empty() && shared.eventfds.is_empty() {
+    if shared.is_empty() {
         return (found, gaps);
     }
     let ended = Instant::now() + BUDGET;
@@ -69,7 +85,8 @@ pub fn holders<S: BuildHasher>(
         let shared = Arc::clone(shared);
         let bystander = patience.run(Duration::ZERO, move || {
             let fds = held(pid, &shared, ended);
-            if fds.is_empty() { None } else { identity(pid).map(|bystander| Bystander { fds, ..bystander }) }
+            let wanted = !fds.is_empty() || shared.pids.contains(&pid);
+            wanted.then(|| identity(pid).map(|bystander| Bystander { fds, ..bystander })).flatten()
         });
         match bystander {
             Ok(bystander) => found.extend(bystander),
@@ -117,19 +134,38 @@ fn held(pid: u32, shared: &Shared, ended: Instant) -> Vec<Fd> {
         let Some(text) = target.to_str() else { continue };
         let inode = link::numbered(text, "socket:[").or_else(|| link::numbered(text, "pipe:["));
         let eventfd = text == "anon_inode:[eventfd]" && !shared.eventfds.is_empty();
-        if !(inode.is_some_and(|inode| shared.inodes.contains(&inode)) || eventfd) {
+        let file = text.starts_with('/') && !(shared.files.is_empty() && shared.locks.is_empty());
+        if !(inode.is_some_and(|inode| shared.inodes.contains(&inode)) || eventfd || file) {
             continue;
         }
         let info = FdInfo::parse(&read_bounded(&format!("{root}/fdinfo/{fd}"), 4096).unwrap_or_default());
-        let kind = link::parse(text, &info);
-        if let FdKind::EventFd { id, .. } = &kind
-            && !id.is_some_and(|id| shared.eventfds.contains(&id))
-        {
-            continue;
-        }
-        fds.push(Fd { fd, flags: info.flags, kind });
+        fds.extend(one(fd, text, &info, shared));
     }
     fds
+}
+
+/// The descriptor, if it is one of those that are looked for.
+fn one(fd: i32, text: &str, info: &FdInfo, shared: &Shared) -> Option<Fd> {
+    let mut kind = link::parse(text, info);
+    let mut details = details(&kind, info);
+    match &kind {
+        FdKind::EventFd { id, .. } => {
+            id.filter(|id| shared.eventfds.contains(id))?;
+        }
+        FdKind::File { path } => {
+            let fifo = details.file.and_then(|file| shared.files.get(&file).copied());
+            let locks = info.locks.iter().any(|lock| shared.locks.iter().any(|wanted| wanted.is(lock)));
+            if fifo.is_none() && !locks {
+                return None;
+            }
+            if fifo == Some(true) {
+                kind = FdKind::Pipe { inode: info.inode, path: Some(path.clone()) };
+            }
+        }
+        _ => details = FdDetails::default(),
+    }
+    let details = (details != FdDetails::default()).then(|| Box::new(details));
+    Some(Fd { fd, flags: info.flags, kind, details })
 }
 
 /// Who a process is, from `/proc/PID/stat` alone.

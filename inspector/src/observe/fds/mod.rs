@@ -9,7 +9,9 @@
 mod fdinfo;
 mod holders;
 mod link;
+mod locks;
 mod mounts;
+mod ring;
 
 use std::{
     fs, io,
@@ -18,9 +20,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::holders::{Shared, children, holders};
 use self::{fdinfo::FdInfo, mounts::LocalMounts};
-use crate::model::{Fd, FdKind, Gap};
+pub use self::{
+    holders::{Shared, children, holders},
+    locks::lock_waits,
+};
+use crate::model::{Fd, FdDetails, FdKind, Gap};
 
 /// Most descriptors read of one process.
 const MAX_FDS: usize = 65536;
@@ -104,7 +109,8 @@ fn one(root: &str, fd: i32, mounts: &mut LocalMounts) -> io::Result<Fd> {
     let link = fs::read_link(&path)?;
     let mut text = link.to_string_lossy().into_owned();
     truncate(&mut text);
-    let info = FdInfo::parse(&read_bounded(&format!("{root}/fdinfo/{fd}"), MAX_FDINFO).unwrap_or_default());
+    let shown = read_bounded(&format!("{root}/fdinfo/{fd}"), MAX_FDINFO).unwrap_or_default();
+    let info = FdInfo::parse(&shown);
     let mut kind = link::parse(&text, &info);
     if let FdKind::File { path: name } = &kind {
         // A FIFO looks like any file by its link. Its inode says what it is, but asking a network file system for one
@@ -115,7 +121,36 @@ fn one(root: &str, fd: i32, mounts: &mut LocalMounts) -> io::Result<Fd> {
             kind = FdKind::Pipe { inode: info.inode, path: Some(name.clone()) };
         }
     }
-    Ok(Fd { fd, flags: info.flags, kind })
+    let details = FdDetails {
+        ring: matches!(kind, FdKind::IoUring).then(|| ring::parse(&shown)),
+        protocol: kind.is_socket().then(|| protocol(&path)).flatten(),
+        ..details(&kind, &info)
+    };
+    let details = (details != FdDetails::default()).then(|| Box::new(details));
+    Ok(Fd { fd, flags: info.flags, kind, details })
+}
+
+/// What `fdinfo` adds to the kind.
+fn details(kind: &FdKind, info: &FdInfo) -> FdDetails {
+    let is_file = matches!(kind, FdKind::File { .. } | FdKind::Pipe { path: Some(_), .. }) && info.inode != 0;
+    FdDetails {
+        file: info.mount.filter(|_| is_file).map(|mount| (mount, info.inode)),
+        signals: info.signals,
+        watches: info.watches,
+        locks: info.locks.clone(),
+        ..FdDetails::default()
+    }
+}
+
+/// The protocol of a socket, where it is none of those that `sock_diag` is asked about (`net/socket.c`,
+/// `sockfs_xattr_get`: the kernel's own name, no file system is asked).
+fn protocol(path: &str) -> Option<String> {
+    let mut name = [0; 32];
+    let length = rustix::fs::getxattr(path, "system.sockprotoname", &mut name[..]).ok()?;
+    let name = name.get(..length)?.split(|&byte| byte == 0).next()?;
+    let name = std::str::from_utf8(name).ok()?;
+    let asked = ["TCP", "TCPv6", "UDP", "UDPv6", "UNIX", "UNIX-STREAM"];
+    (!name.is_empty() && !asked.contains(&name)).then(|| name.to_owned())
 }
 
 /// The numeric names in a `/proc` folder, one more than [`MAX_FDS`] at most so that the caller can tell.

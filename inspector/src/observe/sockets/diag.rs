@@ -20,7 +20,7 @@ use super::{
     Found, MAX_SOCKETS,
     address::{Entry, state_name},
 };
-use crate::model::{Socket, SocketFamily, SocketProtocol};
+use crate::model::{Socket, SocketFamily, SocketProtocol, SocketTimer, TimerKind};
 
 /// Room for one answer; the kernel fills at most 32 KiB in a dump (`net/netlink/af_netlink.c`).
 const BUFFER: usize = 64 * 1024;
@@ -142,6 +142,7 @@ fn inet_entry(answer: &InetResponse, net_ns: u64, protocol: u8) -> Entry {
             state: state_name(header.state).to_owned(),
             recv_queue: header.recv_queue,
             send_queue: header.send_queue,
+            timer: header.timer.as_ref().and_then(timer),
             ..Socket::default()
         },
         ..Entry::default()
@@ -157,6 +158,16 @@ fn inet_entry(answer: &InetResponse, net_ns: u64, protocol: u8) -> Entry {
         }
     }
     entry
+}
+
+fn timer(timer: &inet::Timer) -> Option<SocketTimer> {
+    let (kind, expires) = match timer {
+        inet::Timer::Retransmit(expires, _) => (TimerKind::Retransmission, expires),
+        inet::Timer::KeepAlive(expires) => (TimerKind::Keepalive, expires),
+        inet::Timer::Probe(expires) => (TimerKind::ZeroWindowProbe, expires),
+        inet::Timer::TimeWait => return None,
+    };
+    Some(SocketTimer { kind, expires_ns: u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX) })
 }
 
 /// `struct tcp_info` (`include/uapi/linux/tcp.h`): retransmits at 2, probes at 3, last_data_sent at 44, last_data_recv

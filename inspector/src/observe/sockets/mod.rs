@@ -7,12 +7,14 @@
 
 mod address;
 mod diag;
+mod namespaces;
 mod peers;
 mod proc_net;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs,
+    hash::BuildHasher,
     os::{fd::AsFd, unix::fs::MetadataExt},
     thread,
     time::{Duration, Instant},
@@ -23,17 +25,25 @@ use crate::model::{Gap, Socket};
 
 /// Longest time for one namespace.
 const BUDGET: Duration = Duration::from_secs(2);
+/// Longest time for looking further than the namespaces of the wanted processes.
+const FURTHER: Duration = Duration::from_millis(700);
 /// Most sockets kept of one namespace; once that many are held, no further one is visited.
 const MAX_SOCKETS: usize = 1 << 18;
 /// Most network namespaces visited.
 const MAX_NAMESPACES: usize = 256;
 
+/// Sockets of the network namespaces that were visited, to be linked to their peers.
+#[derive(Default)]
+pub struct Table {
+    entries: Vec<Entry>,
+    visited: BTreeSet<u64>,
+}
+
 /// Reads the sockets of the network namespaces that processes live in.
 ///
-/// `net_ns_of`: pairs of the host's pid and the inode of its network namespace. All sockets of these namespaces come
-/// back, peers on this host linked by [`Socket::peer_inode`]; [`relevant`] narrows them. Minimum kernel 4.2 (for
-/// `tcp_info`'s byte counts); TCP state without `inet_diag` through `/proc`.
-pub fn read(net_ns_of: &[(u32, u64)]) -> (Vec<Socket>, Vec<Gap>) {
+/// `net_ns_of`: pairs of the host's pid and the inode of its network namespace. Minimum kernel 4.2 (for `tcp_info`'s byte
+/// counts); TCP state without `inet_diag` through `/proc`.
+pub fn read(net_ns_of: &[(u32, u64)]) -> (Table, Vec<Gap>) {
     let mut gaps = Vec::new();
     let mut namespaces: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for &(pid, net_ns) in net_ns_of {
@@ -46,28 +56,33 @@ pub fn read(net_ns_of: &[(u32, u64)]) -> (Vec<Socket>, Vec<Gap>) {
         ));
     }
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
-    let mut entries = Vec::new();
+    let mut table = Table::default();
     for (net_ns, pids) in namespaces.into_iter().take(MAX_NAMESPACES) {
-        if entries.len() >= MAX_SOCKETS {
-            let reason =
-                format!("{} sockets are enough: some network namespaces were not visited", entries.len());
+        if table.entries.len() >= MAX_SOCKETS {
+            let reason = format!(
+                "{} sockets are enough: some network namespaces were not visited",
+                table.entries.len()
+            );
             gaps.push(Gap::host("sockets", reason));
             break;
         }
-        let found = if own == Some(net_ns) {
-            diag::dump(net_ns, Instant::now() + BUDGET)
-        } else {
-            visit(net_ns, &pids)
-        };
+        gaps.extend(table.add(net_ns, &pids, own, BUDGET));
+    }
+    (table, gaps)
+}
+
+impl Table {
+    /// Dumps one namespace, `pids` being processes in it and `own` ours.
+    fn add(&mut self, net_ns: u64, pids: &[u32], own: Option<u64>, budget: Duration) -> Option<Gap> {
+        self.visited.insert(net_ns);
+        let ended = Instant::now() + budget;
+        let found = if own == Some(net_ns) { diag::dump(net_ns, ended) } else { visit(net_ns, pids, ended) };
         match found {
             Ok(found) => {
-                if let Some(reason) = found.incomplete {
-                    gaps.push(Gap::host(
-                        "sockets",
-                        format!("sockets of network namespace {net_ns} are not complete: {reason}"),
-                    ));
-                }
-                entries.extend(found.entries);
+                self.entries.extend(found.entries);
+                let reason = found.incomplete?;
+                let reason = format!("sockets of network namespace {net_ns} are not complete: {reason}");
+                Some(Gap::host("sockets", reason))
             }
             Err(why) => {
                 let fallback = pids.iter().find_map(|&pid| proc_net::read(pid, net_ns));
@@ -76,20 +91,49 @@ pub fn read(net_ns_of: &[(u32, u64)]) -> (Vec<Socket>, Vec<Gap>) {
                 } else {
                     "its sockets stay unnamed"
                 };
-                gaps.push(Gap::host(
-                    "sockets",
-                    format!("sock_diag in network namespace {net_ns}: {why}; {cost}"),
-                ));
-                entries.extend(fallback.unwrap_or_default());
+                self.entries.extend(fallback.unwrap_or_default());
+                Some(Gap::host("sockets", format!("sock_diag in network namespace {net_ns}: {why}; {cost}")))
             }
         }
     }
-    (peers::link(entries), gaps)
+
+    /// Visits further namespaces of the host for the other ends of the connections among `held` that are in none of those
+    /// visited so far: a peer may be a process that nobody asked for, in a container of its own.
+    pub fn look_further<S: BuildHasher>(&mut self, held: &HashSet<u64, S>) -> Vec<Gap> {
+        if !peers::any_stranger(&self.entries, held) {
+            return Vec::new();
+        }
+        let ended = Instant::now() + FURTHER;
+        let (namespaces, mut gaps) = namespaces::others(&self.visited, ended);
+        let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
+        let count = namespaces.len();
+        for (index, (net_ns, pid)) in namespaces.into_iter().enumerate() {
+            let left = ended.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.entries.len() >= MAX_SOCKETS || index >= MAX_NAMESPACES {
+                let reason = format!(
+                    "{index} of {count} further network namespaces were visited in the time that there is: a connection's other end may be in another"
+                );
+                gaps.push(Gap::host("sockets", reason));
+                break;
+            }
+            // One that may not be visited, or is gone by now, is no worse than one that was not looked for.
+            self.add(net_ns, &[pid], own, left);
+            if !peers::any_stranger(&self.entries, held) {
+                break;
+            }
+        }
+        gaps
+    }
+
+    /// All sockets that somebody holds, peers on this host linked by [`Socket::peer_inode`]; [`relevant`] narrows them.
+    pub fn link(self) -> Vec<Socket> {
+        peers::link(self.entries)
+    }
 }
 
 /// The sockets among `sockets` that concern the holders of `inodes`: their own, the peers of these, and every listener
 /// (so that "nobody listens there" can be told).
-pub fn relevant<S: std::hash::BuildHasher>(sockets: Vec<Socket>, inodes: &HashSet<u64, S>) -> Vec<Socket> {
+pub fn relevant<S: BuildHasher>(sockets: Vec<Socket>, inodes: &HashSet<u64, S>) -> Vec<Socket> {
     let peers: HashSet<u64> = sockets
         .iter()
         .filter(|socket| inodes.contains(&socket.inode))
@@ -115,7 +159,7 @@ struct Found {
 }
 
 /// Dumps the sockets of a namespace that is not ours, on a thread that joins it and ends.
-fn visit(net_ns: u64, pids: &[u32]) -> Result<Found, String> {
+fn visit(net_ns: u64, pids: &[u32], ended: Instant) -> Result<Found, String> {
     let handle = pids
         .iter()
         .find_map(|pid| {
@@ -132,7 +176,7 @@ fn visit(net_ns: u64, pids: &[u32]) -> Result<Found, String> {
                     Some(rustix::thread::LinkNameSpaceType::Network),
                 )
                 .map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
-                diag::dump(net_ns, Instant::now() + BUDGET)
+                diag::dump(net_ns, ended)
             })
             .join()
             .unwrap_or_else(|_| Err("the visiting thread failed".to_owned()))
@@ -167,8 +211,9 @@ mod tests {
         let (left, right) = UnixStream::pair().unwrap();
         let udp = UdpSocket::bind("[::1]:0").unwrap();
 
-        let (sockets, gaps) = read(&[(std::process::id(), own_namespace())]);
+        let (table, gaps) = read(&[(std::process::id(), own_namespace())]);
         assert_eq!(gaps, []);
+        let sockets = table.link();
         let find = |wanted: u64| sockets.iter().find(|socket| socket.inode == wanted).unwrap();
         let (a, b) = (find(inode(&client)), find(inode(&server)));
         assert_eq!((a.peer_inode, b.peer_inode), (Some(b.inode), Some(a.inode)));
@@ -198,7 +243,7 @@ mod tests {
         let path = folder.path().join("socket");
         let unix_listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let unix_client = UnixStream::connect(&path).unwrap();
-        let (sockets, _) = read(&[(std::process::id(), own_namespace())]);
+        let sockets = read(&[(std::process::id(), own_namespace())]).0.link();
         let find = |wanted: u64| sockets.iter().find(|socket| socket.inode == wanted).unwrap();
         assert_eq!(find(inode(&client)).peer_inode, Some(inode(&listener)));
         assert_eq!(find(inode(&unix_client)).peer_inode, Some(inode(&unix_listener)));
@@ -220,8 +265,8 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_gone_is_a_gap() {
-        let (sockets, gaps) = read(&[(u32::MAX, 1)]);
-        assert!(sockets.is_empty());
+        let (table, gaps) = read(&[(u32::MAX, 1)]);
+        assert!(table.link().is_empty());
         assert!(gaps[0].reason.contains("no process of it is left"), "{gaps:?}");
     }
 }
