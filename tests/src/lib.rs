@@ -15,6 +15,7 @@ pub mod procfs;
 pub mod python;
 pub mod report;
 mod spawner;
+pub mod waiters;
 
 pub use fixture::Fixture;
 pub use inspector::{Finished, Inspector};

@@ -43,7 +43,7 @@ pub(super) fn stuck(capture: &Capture, threads: &[ResolvedThread], edges: &[Edge
                 // A process of the same pid that is not the waiter's thread itself: a signal handler may act.
                 && edges.iter().all(|edge| edge.to.tid.is_some() || edge.to.pid != thread.pid)
         });
-        !bounded && known
+        !bounded && !thread.wait.open_ended && known
     };
     let mut stuck: BTreeSet<End> =
         threads.iter().filter(closed).map(|thread| End { pid: thread.pid, tid: Some(thread.tid) }).collect();

@@ -119,3 +119,10 @@ pub struct Socket {
     /// Bytes acknowledged by the peer over the socket's life (`tcp_info`), where known.
     pub bytes_acked: Option<u64>,
 }
+
+impl Socket {
+    /// It takes datagrams, from whoever sends to it.
+    pub const fn is_datagram(&self) -> bool {
+        matches!(self.protocol, SocketProtocol::Udp | SocketProtocol::Datagram)
+    }
+}

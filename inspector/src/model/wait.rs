@@ -217,6 +217,10 @@ pub struct Wait {
     /// Those who have to act; several where several can (a pipe's writers), none where the object keeps none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
+    /// Others than the owners can end the wait as well: who sends to a datagram socket or connects to a message socket next,
+    /// a thread of the process itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open_ended: bool,
     /// The tid (the target's own number) that a private pthread mutex names as its owner and that no thread of the process
     /// has: it ended while it held the mutex, or the process was forked meanwhile. Either way nobody is left to release it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,6 +31,7 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
         fd: Some(fd),
         targets: targets::list(blocked, &watched),
         owners: targets::only_owners(blocked, &watched),
+        open_ended: true,
         ..Wait::default()
     })
 }

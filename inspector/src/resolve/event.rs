@@ -24,6 +24,7 @@ pub(super) fn eventfd(blocked: &Blocked<'_>, id: Option<u64>, count: u64) -> Wai
         text: format!("eventfd{name} (count {count})"),
         fd: Some(blocked.fd(0)),
         owners,
+        open_ended: true,
         ..Wait::default()
     }
 }

@@ -47,6 +47,9 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
                 wait.inode = Some(*inode);
                 wait = socket::describe(blocked.scene.socket(*inode), wait);
             }
+            wait.open_ended =
+                matches!(open.map(|o| &o.kind), Some(FdKind::Epoll { .. } | FdKind::EventFd { .. }))
+                    || wait.open_ended;
             wait.owners = match open.map(|open| &open.kind) {
                 Some(FdKind::Epoll { .. }) => targets::only_owners(blocked, &awaited),
                 _ => targets::others(blocked, *fd, *events),
@@ -56,6 +59,7 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
         several => {
             wait.text = format!("{} on {} descriptors", blocked.name, several.len());
             wait.owners = targets::only_owners(blocked, &awaited);
+            wait.open_ended = true;
         }
     }
     timeout.of(zmq::refine(blocked, wait))

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use crate::model::{
-    Capture, Certainty, Fd, FdKind, FileLock, Frame, Owner, Process, Socket, SocketProtocol, Stability,
-    Syscall, Thread, Tier,
+    Capture, Certainty, Fd, FdKind, FileLock, Frame, Owner, Process, Socket, Stability, Syscall, Thread, Tier,
 };
 
 /// Most owners listed of one wait: an object that hundreds hold names nobody.
@@ -61,7 +60,7 @@ impl<'a> Scene<'a> {
         }
         let sockets = capture.sockets.iter().map(|socket| (socket.inode, socket)).collect();
         let mut senders: HashMap<u64, Vec<u64>> = HashMap::new();
-        for socket in capture.sockets.iter().filter(|socket| is_datagram(socket)) {
+        for socket in capture.sockets.iter().filter(|socket| socket.is_datagram()) {
             if let Some(peer) = socket.peer_inode {
                 senders.entry(peer).or_default().push(socket.inode);
             }
@@ -131,10 +130,6 @@ impl<'a> Scene<'a> {
             .find(|other| other.pid_ns == Some(namespace) && other.ns_pids.last() == Some(&ns_pid));
         found.map(|process| process.pid)
     }
-}
-
-fn is_datagram(socket: &Socket) -> bool {
-    matches!(socket.protocol, SocketProtocol::Udp | SocketProtocol::Datagram)
 }
 
 /// What a descriptor shares with those of other processes.

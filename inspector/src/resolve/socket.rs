@@ -102,6 +102,9 @@ pub(super) fn describe(socket: Option<&Socket>, wait: Wait) -> Wait {
         send_queue: Some(socket.send_queue),
         retransmits: (socket.retransmits > 0).then_some(socket.retransmits),
         timer: socket.timer,
+        // Whoever knows the address may send.
+        open_ended: socket.is_datagram()
+            && (socket.peer_inode.is_none() || socket.peer_kind == PeerKind::Bound),
         last_sent_ns: socket.last_sent_ns,
         last_received_ns: socket.last_received_ns,
         ..wait

@@ -51,7 +51,7 @@ pub(super) fn refine(blocked: &Blocked<'_>, wait: Wait) -> Wait {
             owners.push(Owner { certainty: Certainty::Likely, evidence, ..peer });
         }
     }
-    Wait { kind, text: format!("{verb}: {what}"), targets, owners, ..wait }
+    Wait { kind, text: format!("{verb}: {what}"), targets, owners, open_ended: true, ..wait }
 }
 
 /// Why a send cannot go on, and the connections that keep it. `zmq_send` waits while it has no peer, or while every
