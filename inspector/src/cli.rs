@@ -99,6 +99,10 @@ pub struct Dump {
     #[command(flatten)]
     pub depth: Depth,
 
+    /// Print who waits for whom as a graph, and no stacks
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "folded"])]
+    pub graph: Option<Drawing>,
+
     /// What to print and write.
     #[command(flatten)]
     pub output: Output,
@@ -189,8 +193,8 @@ pub struct Output {
     #[arg(long, conflicts_with = "json")]
     pub folded: bool,
 
-    /// Write a file too, in the format of its ending: .json, .folded, .txt or .capture (everything that was seen, for a
-    /// bug report); may be repeated
+    /// Write a file too, in the format of its ending: .json, .folded, .txt, a graph of who waits for whom in .svg, .dot or
+    /// .mmd, or .capture (everything that was seen, for a bug report); may be repeated
     #[arg(short = 'o', long = "output", value_name = "FILE", value_parser = OsStringValueParser::new().try_map(OutputFile::parse))]
     pub files: Vec<OutputFile>,
 }
@@ -215,6 +219,17 @@ pub enum LowerTier {
     Proc,
 }
 
+/// Formats of a drawn graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Drawing {
+    /// Graphviz
+    Dot,
+    /// A flowchart that issue trackers draw by themselves
+    Mermaid,
+    /// A picture for a browser
+    Svg,
+}
+
 /// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputFile {
@@ -233,6 +248,8 @@ pub enum Format {
     Json,
     /// Folded stacks.
     Folded,
+    /// Who waits for whom, drawn.
+    Graph(Drawing),
     /// Everything that was seen, before it was analysed.
     Capture,
 }
@@ -244,8 +261,14 @@ impl OutputFile {
             Some("json") => Format::Json,
             Some("folded") => Format::Folded,
             Some("txt") => Format::Text,
+            Some("svg") => Format::Graph(Drawing::Svg),
+            Some("dot") => Format::Graph(Drawing::Dot),
+            Some("mmd") => Format::Graph(Drawing::Mermaid),
             Some("capture") => Format::Capture,
-            _ => return Err("the ending decides the format: use .json, .folded, .txt or .capture".into()),
+            _ => {
+                let endings = ".json, .folded, .txt, .svg, .dot, .mmd or .capture";
+                return Err(format!("the ending decides the format: use {endings}"));
+            }
         };
         Ok(Self { path, format })
     }
@@ -316,7 +339,8 @@ mod tests {
         assert_eq!(parse("b.folded"), Ok(Format::Folded));
         assert_eq!(parse("b.txt"), Ok(Format::Text));
         assert!(parse("b").is_err());
-        assert!(parse("b.svg").is_err());
+        assert_eq!(parse("b.svg"), Ok(Format::Graph(Drawing::Svg)));
+        assert!(parse("b.png").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod gdb;
 pub mod inspector;
 pub mod paths;
+pub mod planted;
 pub mod procfs;
 pub mod python;
 pub mod report;

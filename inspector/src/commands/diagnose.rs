@@ -10,5 +10,5 @@ pub(super) fn run(options: &Diagnose, global: &Global, console: &Console) -> any
     emit::check(&options.output)?;
     let look = Look::new(&options.targets, &options.depth, options.duration);
     let report = look.diagnosed(global, console)?;
-    emit::emit(report, &options.output, text::verdict, console)
+    emit::emit(report, &options.output, text::verdict, None, console)
 }

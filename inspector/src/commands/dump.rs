@@ -12,5 +12,5 @@ pub(super) fn run(options: &Dump, global: &Global, console: &Console) -> anyhow:
     emit::check(&options.output)?;
     let look = Look::new(&options.targets, &options.depth, Duration::ZERO);
     let report = look.report(global, console)?;
-    emit::emit(report, &options.output, text::dump, console)
+    emit::emit(report, &options.output, text::dump, options.graph, console)
 }

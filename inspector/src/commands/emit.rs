@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 
 use super::{Outcome, console::Console, look::Seen, output_file};
 use crate::{
-    cli::{Format, Output},
+    cli::{Drawing, Format, Output},
     model::{Report, report::Status},
     report,
 };
@@ -17,11 +17,12 @@ pub(super) fn check(output: &Output) -> anyhow::Result<()> {
     output.files.iter().try_for_each(|file| output_file::check(&file.path))
 }
 
-/// Prints the report and writes the files. A file that cannot be written costs neither the print nor another file.
+/// Prints the report, as a graph if one is asked for, and writes the files. A file that cannot be written costs neither the print nor another file.
 pub(super) fn emit(
     seen: Seen,
     output: &Output,
     text: TextFormat,
+    graph: Option<Drawing>,
     console: &Console,
 ) -> anyhow::Result<Outcome> {
     // Of a thousand threads it is hundreds of thousands of strings. The process ends, which frees them at once.
@@ -31,11 +32,13 @@ pub(super) fn emit(
         Format::Text => Ok(text(report, colored)),
         Format::Json => report::json::render(report),
         Format::Folded => Ok(report::folded::render(report)),
+        Format::Graph(drawing) => Ok(report::graph::render(report, graph_format(drawing))),
         Format::Capture => report::json::render(capture),
     };
-    let printed = match (output.json, output.folded) {
-        (true, _) => Format::Json,
-        (_, true) => Format::Folded,
+    let printed = match (graph, output.json, output.folded) {
+        (Some(drawing), ..) => Format::Graph(drawing),
+        (_, true, _) => Format::Json,
+        (_, _, true) => Format::Folded,
         _ => Format::Text,
     };
     console.print(&render(printed, console.colored())?)?;
@@ -51,6 +54,14 @@ pub(super) fn emit(
     match failed {
         Some(error) => Err(error),
         None => Ok(outcome(report)),
+    }
+}
+
+const fn graph_format(drawing: Drawing) -> report::graph::Format {
+    match drawing {
+        Drawing::Dot => report::graph::Format::Dot,
+        Drawing::Mermaid => report::graph::Format::Mermaid,
+        Drawing::Svg => report::graph::Format::Svg,
     }
 }
 

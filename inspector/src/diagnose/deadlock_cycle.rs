@@ -1,4 +1,4 @@
-//! deadlock-cycle: threads that wait for each other's locks in a circle.
+//! deadlock-cycle: threads that wait in a circle, for each other's locks, or for messages that nobody else can send.
 
 use super::{
     finding::{Case, Finding, Weighed, contradicts},
@@ -23,11 +23,29 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
     let first = scene.at(edges.first()?.from)?;
     let mut case = Case::default();
     let proven = cycle.certainty == Certainty::Proven;
-    case.support(
-        if proven { weights::PROVEN_CYCLE } else { weights::LIKELY_CYCLE },
-        "waits",
-        format!("{} wait for each other in a circle", words::count(edges.len(), "thread")),
-    );
+    let messages = edges.iter().any(|edge| is_message(edge.through.kind));
+    let weight = match (proven, messages) {
+        (true, false) => weights::PROVEN_CYCLE,
+        (true, true) => weights::MESSAGE_CYCLE,
+        (false, _) => weights::LIKELY_CYCLE,
+    };
+    let circle = format!("{} wait for each other in a circle", words::count(edges.len(), "thread"));
+    if messages {
+        let fact = format!("{circle}, and no other process or thread can send what they wait for");
+        case.support(weight, "waits", fact);
+        let youngest = edges.iter().filter_map(|edge| scene.at(edge.from)?.blocked_ns()).min();
+        if let Some(ns) = youngest {
+            let fact = format!("all of them have stood there for {}", humane(ns));
+            case.support(weights::for_long(youngest), "waits", fact);
+        }
+    } else {
+        case.support(weight, "waits", circle);
+    }
+    let idle = edges.iter().filter_map(|edge| scene.at(edge.from)).find(|actor| actor.idle);
+    if let Some(actor) = idle.filter(|_| messages) {
+        let fact = format!("{} is in a known idle state", words::thread(&actor));
+        case.contradict(weights::CYCLE_IS_IDLE, "waits", fact);
+    }
     // The five-millisecond slices of a GIL waiter are no deadline: it asks again and again.
     let bounded = edges
         .iter()
@@ -43,7 +61,7 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
         WaitKind::Gil => edge.certainty != Certainty::Proven,
         _ => !scene.at(edge.from).is_some_and(|actor| actor.has_stood()),
     };
-    if let Some(edge) = edges.iter().find(moved).filter(|_| !proven) {
+    if let Some(edge) = edges.iter().find(moved).filter(|_| !proven || messages) {
         let fact = format!("{} may have moved on while the others were read", name(scene, edge.from));
         case.contradict(weights::CYCLE_MAY_HAVE_MOVED, "waits", fact);
     }
@@ -62,7 +80,7 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
     } else {
         format!(
             "deadlock{since} in {}: {} → {} → the first again",
-            words::process(first.process),
+            places(scene, &edges),
             circle.first().map(String::as_str).unwrap_or_default(),
             circle.get(1..).unwrap_or_default().join(" → ")
         )
@@ -84,6 +102,30 @@ fn finding(scene: &Scene<'_>, cycle: &Cycle) -> Option<Finding> {
         evidence: case.evidence,
         would_settle: (!proven).then(|| "a second look at the edges that are only likely".into()),
     })
+}
+
+/// A wait that ends with a message, not with a lock or with somebody's end.
+const fn is_message(kind: WaitKind) -> bool {
+    matches!(
+        kind,
+        WaitKind::SocketRecv
+            | WaitKind::SocketSend
+            | WaitKind::PipeRead
+            | WaitKind::PipeWrite
+            | WaitKind::Poll
+    )
+}
+
+/// The processes that a circle goes through.
+fn places(scene: &Scene<'_>, edges: &[&Edge]) -> String {
+    let mut processes = Vec::new();
+    for process in edges.iter().filter_map(|edge| scene.capture.process(edge.from.pid)) {
+        let name = words::process(process);
+        if !processes.contains(&name) {
+            processes.push(name);
+        }
+    }
+    processes.join(" and ")
 }
 
 fn name(scene: &Scene<'_>, end: End) -> String {

@@ -40,10 +40,14 @@ pub(super) const STOP_IS_NOBODYS: f64 = 0.7;
 pub(super) const PROVEN_CYCLE: f64 = 0.95;
 /// A cycle with an edge that is inferred.
 pub(super) const LIKELY_CYCLE: f64 = 0.65;
+/// A cycle that goes through messages: nobody outside it holds another end, but a signal handler may still send one.
+pub(super) const MESSAGE_CYCLE: f64 = 0.6;
+/// A thread of such a cycle is in a known idle state: it waits for work, and nobody has any.
+pub(super) const CYCLE_IS_IDLE: f64 = 0.4;
 /// A wait in the cycle has a deadline and will break it.
 pub(super) const CYCLE_ENDS_ITSELF: f64 = 0.5;
 
-/// A thread of a circle that is only likely has not stood there for [`STANDING_NS`].
+/// A thread of a circle that is only likely, or of one of messages, has not stood there for [`STANDING_NS`].
 pub(super) const CYCLE_MAY_HAVE_MOVED: f64 = 0.4;
 
 /// The GIL did not change hands over the observation, and a thread waits for it.

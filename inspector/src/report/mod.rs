@@ -5,6 +5,7 @@ pub mod color;
 pub mod doctor;
 pub mod escape;
 pub mod folded;
+pub mod graph;
 pub mod json;
 pub mod page;
 #[cfg(test)]

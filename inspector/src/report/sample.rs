@@ -6,8 +6,8 @@ use crate::model::{
     Certainty, Frame, FrameKind, Gap, Host, Owner, Report, Stability, StackEnd, TaskState, Tier, Wait,
     WaitKind, Window,
     report::{
-        Edge, End, Event, Evidence, Family, Hypothesis, MissingThread, Party, PartyKind, SCHEMA_VERSION,
-        Status, ThreadReport, Through, Verdict, WorkerReport,
+        Divergence, Edge, End, Event, Evidence, Family, Hypothesis, MissingThread, Party, PartyKind, Root,
+        SCHEMA_VERSION, StackClass, Status, ThreadReport, Through, Verdict, WorkerReport,
     },
 };
 
@@ -30,6 +30,10 @@ fn frame(
         module: module.map(Into::into),
         address: None,
     })
+}
+
+fn place(function: &str, line: u32) -> Frame {
+    Arc::unwrap_or_clone(frame(FrameKind::Python, function, Some("/app/scheduler.py"), Some(line), None))
 }
 
 fn thread(tid: u32, name: &str, wait: Wait) -> ThreadReport {
@@ -207,8 +211,27 @@ pub(super) fn wedged() -> Report {
             evidence: "a with-block of its frame".into(),
         }],
         cycles: Vec::new(),
-        roots: Vec::new(),
-        divergences: Vec::new(),
+        roots: vec![Root {
+            end: End { pid: 100, tid: Some(101) },
+            cycle: None,
+            waiters: 1,
+            waited_ns: 123 * SECOND,
+            chain: vec![0],
+        }],
+        divergences: vec![Divergence {
+            group: "sglang prefill scheduler".into(),
+            thread: "main thread".into(),
+            after: Some(place("event_loop", 42)),
+            classes: vec![
+                StackClass {
+                    ranks: vec!["TP0".into(), "TP1".into()],
+                    pids: vec![100, 101],
+                    next: Some(place("recv_requests", 77)),
+                    innermost: Some(place("broadcast", 9)),
+                },
+                StackClass { ranks: vec!["TP2".into()], pids: vec![102], next: None, innermost: None },
+            ],
+        }],
         missing_threads: vec![MissingThread {
             pid: 100,
             thread: "Thread-4 (transfer_worker)".into(),
@@ -259,6 +282,20 @@ pub(super) fn hostile(poison: &str) -> Report {
     }
     for edge in &mut report.edges {
         edge.through.text = poison.into();
+        edge.evidence = poison.into();
+    }
+    for divergence in &mut report.divergences {
+        divergence.thread = poison.into();
+        divergence.group = poison.into();
+        let of_classes =
+            divergence.classes.iter_mut().flat_map(|class| [&mut class.next, &mut class.innermost]);
+        for frame in of_classes.chain([&mut divergence.after]).flatten() {
+            frame.function = poison.into();
+            frame.file = Some(poison.into());
+        }
+        for rank in divergence.classes.iter_mut().flat_map(|class| &mut class.ranks) {
+            *rank = poison.into();
+        }
     }
     if let Some(verdict) = &mut report.verdict {
         verdict.summary = poison.into();

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
-use super::words;
+use super::{waits, words};
 use crate::{
     model::{
         Frame, Report, StackEnd,
@@ -34,6 +34,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         }
         page.end();
     }
+    waits::write(page, report);
     if !report.workers.is_empty() {
         page.line(&words::footer(report));
     }

@@ -6,7 +6,8 @@ mod ps;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod words;
+mod waits;
+pub(super) mod words;
 
 use super::page::Page;
 use crate::model::Report;

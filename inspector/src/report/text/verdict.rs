@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{gaps, words};
+use super::{gaps, waits, words};
 use crate::{
     model::{
         Certainty, Frame, FrameKind, Report, WaitKind,
         format::{clip, humane, time_of_day},
         report::{
-            Edge, Evidence, Hypothesis, MissingThread, Party, PartyKind, Status, ThreadReport, Verdict,
+            Edge, Evidence, Hypothesis, MissingThread, Party, PartyKind, Root, Status, ThreadReport, Verdict,
         },
     },
     report::{color::Style, escape, page::Page},
@@ -44,6 +44,7 @@ pub(super) fn write(page: &mut Page, report: &Report, verdict: &Verdict) {
         });
         missing(page, report, verdict);
         capped(page, "VICTIM", &verdict.victims, MOST_VICTIMS, |page, party| victim(page, report, party));
+        chain(page, report, verdict);
         evidence(page, report, verdict);
         hypotheses(page, report, verdict);
         let skipped = report.timeline.len().saturating_sub(MOST_EVENTS);
@@ -194,6 +195,23 @@ fn victim(page: &mut Page, report: &Report, party: &Party) {
         page.plain(" · ").plain(&clip(&party.detail, MOST_CHARACTERS));
     }
     page.end();
+}
+
+/// The longest way by which somebody waits for a culprit, where it has more hops than the lines above show.
+fn chain(page: &mut Page, report: &Report, verdict: &Verdict) {
+    let is_culprit = |root: &&Root| {
+        let end = root.end;
+        let same =
+            |party: &Party| party.pid == Some(end.pid) && (party.tid == end.tid || party.tid.is_none());
+        root.chain.len() > 1 && root.cycle.is_none() && verdict.culprits.iter().any(same)
+    };
+    if let Some(root) = report.roots.iter().filter(is_culprit).max_by_key(|root| root.chain.len()) {
+        let waiting = words::counted(root.waiters as usize, "thread waits", "threads wait");
+        label(page, "CHAIN")
+            .plain(&format!("{waiting}, the farthest through {} hops", root.chain.len()))
+            .end();
+        waits::chain(page, report, root, INDENT);
+    }
 }
 
 /// What the verdict rests on and what speaks against it, less what the lines above said.

@@ -19,7 +19,7 @@ const WIDEST_LABEL: usize = 80;
 const WIDEST_WAIT: usize = 300;
 
 /// `prefill scheduler TP0`, else the process's `comm`.
-pub(super) fn label(process: &WorkerReport) -> String {
+pub(in crate::report) fn label(process: &WorkerReport) -> String {
     let parts: Vec<&str> = [process.role.as_deref(), process.kind.as_deref(), process.rank.as_deref()]
         .into_iter()
         .flatten()
@@ -75,7 +75,7 @@ pub(super) fn deadline(thread: &ThreadReport) -> Option<String> {
 }
 
 /// What the thread waits on, else the kind's name.
-pub(super) fn wait(thread: &ThreadReport) -> String {
+pub(in crate::report) fn wait(thread: &ThreadReport) -> String {
     let wait = &thread.wait;
     escape::name(if wait.text.is_empty() { wait.kind.name() } else { &wait.text }, WIDEST_WAIT)
 }

@@ -1,0 +1,58 @@
+//! Graphviz (`dot -Tsvg`).
+
+use super::{Drawing, Mark, Node, Shape};
+use crate::model::Certainty;
+
+pub(super) fn render(drawing: &Drawing) -> String {
+    let mut text =
+        String::from("digraph waits {\n  rankdir=LR;\n  node [fontname=\"monospace\", fontsize=10];\n");
+    for (group, label) in drawing.groups.iter().enumerate() {
+        text.push_str(&format!("  subgraph cluster_{group} {{\n    label={};\n", quoted(label)));
+        for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group == Some(group)) {
+            text.push_str(&format!("    n{index} [{}];\n", attributes(node)));
+        }
+        text.push_str("  }\n");
+    }
+    for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group.is_none()) {
+        text.push_str(&format!("  n{index} [{}];\n", attributes(node)));
+    }
+    for arrow in &drawing.arrows {
+        let style = if arrow.certainty == Certainty::Proven { "solid" } else { "dashed" };
+        let color = if arrow.in_cycle { ", color=red" } else { "" };
+        let evidence = quoted(&arrow.evidence);
+        text.push_str(&format!(
+            "  n{} -> n{} [style={style}{color}, tooltip={evidence}];\n",
+            arrow.from, arrow.to
+        ));
+    }
+    if drawing.left_out > 0 {
+        let note = quoted(&format!("{} more threads are not drawn", drawing.left_out));
+        text.push_str(&format!("  rest [shape=plaintext, label={note}];\n"));
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn attributes(node: &Node) -> String {
+    let shape = match node.shape {
+        Shape::Thread => "box",
+        Shape::Process => "box3d",
+        Shape::Object => "ellipse",
+    };
+    let color = match node.mark {
+        Mark::Plain => "",
+        Mark::Root => ", color=darkorange, penwidth=2",
+        Mark::Cycle => ", color=red, penwidth=2",
+    };
+    let lines: Vec<String> = node.lines.iter().map(|line| escaped(line)).collect();
+    format!("shape={shape}{color}, label=\"{}\"", lines.join("\\n"))
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", escaped(text))
+}
+
+/// Inside a quoted string of DOT.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
