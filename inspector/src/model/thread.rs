@@ -166,7 +166,7 @@ impl SavedMemory {
 pub struct Thread {
     /// Its tid in the host's PID namespace.
     pub tid: u32,
-    /// Its tid in its own PID namespace.
+    /// Its tid in its own PID namespace; 0: not known.
     pub ns_tid: u32,
     /// `comm`.
     pub comm: String,

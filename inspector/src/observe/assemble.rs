@@ -71,7 +71,7 @@ fn thread(
     let on_cpu = task.on_cpu || stability == Stability::Running;
     Thread {
         tid: task.tid,
-        ns_tid: task.tid,
+        ns_tid: task.ns_tid.unwrap_or(0),
         in_own_cgroup: false,
         comm: task.comm.clone(),
         state: task.state,

@@ -320,9 +320,11 @@ impl Session<'_> {
                 process.state = TaskState::Dead;
             }
             let ns_tids = self.ns_tids.get(&process.pid);
-            for thread in &mut process.threads {
-                let inner = ns_tids.and_then(|tids| tids.get(&thread.tid));
-                thread.ns_tid = inner.copied().unwrap_or(thread.tid);
+            let inside = process.ns_pids.len() > 1;
+            for thread in process.threads.iter_mut().filter(|thread| thread.ns_tid == 0) {
+                let inner = ns_tids.and_then(|tids| tids.get(&thread.tid)).copied();
+                // Not known: by the host's number another thread may go in there.
+                thread.ns_tid = inner.unwrap_or(if inside { 0 } else { thread.tid });
             }
         }
     }
@@ -354,6 +356,12 @@ impl Session<'_> {
     }
 
     fn ns_tid(&self, task: &Task) -> u32 {
-        self.ns_tids.get(&task.pid).and_then(|tids| tids.get(&task.tid)).copied().unwrap_or(task.tid)
+        if let Some(tid) = task.ns_tid {
+            return tid;
+        }
+        match self.ns_tids.get(&task.pid).filter(|tids| !tids.is_empty()) {
+            Some(inside) => inside.get(&task.tid).copied().unwrap_or(0),
+            None => task.tid,
+        }
     }
 }

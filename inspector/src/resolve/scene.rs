@@ -1,7 +1,8 @@
 //! What the decoders look at: one blocked thread, and the capture around it by the keys that waits name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use super::futex::musl;
 use crate::model::{
     Capture, Certainty, Fd, FdKind, FileLock, Frame, Owner, Process, Socket, Stability, Syscall, Thread, Tier,
 };
@@ -22,6 +23,8 @@ pub(super) struct Scene<'a> {
     by_ns_tid: HashMap<(u32, u32), &'a Thread>,
     /// By the host's thread id.
     by_tid: HashMap<u32, (&'a Process, &'a Thread)>,
+    /// Processes whose C library is musl.
+    musl: HashSet<u32>,
 }
 
 /// Identity of a kernel object that several processes can hold.
@@ -71,7 +74,14 @@ impl<'a> Scene<'a> {
             by_ns_tid.extend(process.threads.iter().map(|thread| ((process.pid, thread.ns_tid), thread)));
             by_tid.extend(process.threads.iter().map(|thread| (thread.tid, (process, thread))));
         }
-        Self { capture, sockets, holders, senders, fds, by_ns_tid, by_tid }
+        let musl = capture.processes.iter().filter(|process| musl::is_linked_to(process));
+        let musl = musl.map(|process| process.pid).collect();
+        Self { capture, sockets, holders, senders, fds, by_ns_tid, by_tid, musl }
+    }
+
+    /// The C library of a captured process is musl.
+    pub(super) fn uses_musl(&self, process: &Process) -> bool {
+        self.musl.contains(&process.pid)
     }
 
     /// The open descriptor `fd` of a captured process.

@@ -50,7 +50,11 @@ impl Threads {
                 .iter()
                 .filter_map(|thread| Some((thread.thread_pointer?, thread.tid)))
                 .collect(),
-            by_ns_tid: threads.iter().map(|thread| (thread.ns_tid, thread.tid)).collect(),
+            by_ns_tid: threads
+                .iter()
+                .filter(|thread| thread.ns_tid != 0)
+                .map(|thread| (thread.ns_tid, thread.tid))
+                .collect(),
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Task {
     pub pid: u32,
     /// The host's tid.
     pub tid: u32,
+    /// Its tid in the innermost PID namespace that it lives in, where the tier tells.
+    pub ns_tid: Option<u32>,
     /// `comm`.
     pub comm: String,
     /// Scheduler state.

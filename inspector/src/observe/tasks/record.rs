@@ -1,6 +1,6 @@
 //! From a record of the kernel-only walk to a [`Task`].
 
-use inspector_ebpf::{HAS_KERNEL_STACK, HAS_MM, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskView};
+use inspector_ebpf::{HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskView};
 
 use super::{Fingerprint, Task, clock::Calibration};
 use crate::model::{MmapLock, Registers, Syscall, TaskState};
@@ -53,6 +53,7 @@ pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
     Task {
         pid: head.tgid,
         tid: head.pid,
+        ns_tid: (head.present & HAS_NS_PID != 0).then_some(head.ns_pid),
         comm: comm(&head.comm),
         state: state(head.state, head.exit_state),
         on_cpu,

@@ -7,6 +7,7 @@
 mod condvar;
 mod gil;
 mod join;
+pub(super) mod musl;
 mod mutex;
 mod python_lock;
 mod rwlock;
@@ -62,7 +63,10 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
         condvar::decode,
         semaphore::decode,
     ];
-    let wait = decoders.into_iter().find_map(|decode| decode(&futex)).unwrap_or_else(|| Wait {
+    // Another C library's objects mean other things by the same numbers.
+    let musl: [fn(&Futex<'_>) -> Option<Wait>; 3] = [gil::decode, python_lock::decode, musl::decode];
+    let decoders = if blocked.scene.uses_musl(blocked.process) { &musl[..] } else { &decoders[..] };
+    let wait = decoders.iter().find_map(|decode| decode(&futex)).unwrap_or_else(|| Wait {
         kind: WaitKind::Futex,
         text: format!("futex {:#x}", futex.word),
         address: Some(futex.word),

@@ -57,10 +57,11 @@ fn in_glibc(futex: &Futex<'_>) -> bool {
 }
 
 /// The process's own numbers of its threads are known: a thread whose number in an inner PID namespace could not be read
-/// bears the host's.
+/// has none, in older captures the host's.
 fn tids_are_known(futex: &Futex<'_>) -> bool {
     let process = futex.blocked.process;
-    process.ns_pids.len() <= 1 || process.threads.iter().all(|thread| thread.ns_tid != thread.tid)
+    process.ns_pids.len() <= 1
+        || process.threads.iter().all(|thread| thread.ns_tid != 0 && thread.ns_tid != thread.tid)
 }
 
 /// Only bits that mean something, and of the protocols only `allowed`.

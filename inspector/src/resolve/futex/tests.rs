@@ -10,15 +10,15 @@ use crate::model::{
     Wait, WaitKind,
 };
 
-const OBJECT: u64 = 0x7f00_0000_1000;
-const WAITER: u32 = 100;
-const HOLDER: u32 = 101;
+pub(super) const OBJECT: u64 = 0x7f00_0000_1000;
+pub(super) const WAITER: u32 = 100;
+pub(super) const HOLDER: u32 = 101;
 /// `FUTEX_WAIT | PRIVATE`, `FUTEX_WAIT_BITSET | PRIVATE | CLOCK_REALTIME`.
-const WAIT: u64 = 128;
+pub(super) const WAIT: u64 = 128;
 const WAIT_BITSET: u64 = 0x189;
 
 /// A process with a waiter on the word at `OBJECT + at` of an object of these 32-bit words, and a holder.
-fn capture(words: &[u32], at: u64, operation: u64, expected: u32) -> Capture {
+pub(super) fn capture(words: &[u32], at: u64, operation: u64, expected: u32) -> Capture {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let waiter = Thread {
         tid: WAITER,
