@@ -61,13 +61,21 @@ pub(super) struct Module {
     pub(super) image: Result<(Rc<Loaded>, u64), String>,
 }
 
+/// Which file a mapping is of: device, inode and path. The first two are not enough: overlayfs shows one device for the files
+/// of all its layers, and beside it the inodes of the layers' own file systems (`fs/overlayfs/inode.c`).
+type FileKey = ((u64, u64), String);
+
+fn key(mapping: &Mapping) -> FileKey {
+    (mapping.file, mapping.path.clone())
+}
+
 /// The images of one process.
 pub(super) struct Modules {
     pid: u32,
     memory: Rc<dyn TargetMemory>,
     memory_only: bool,
     maps: Maps,
-    images: HashMap<(u64, u64), Result<Rc<Loaded>, String>>,
+    images: HashMap<FileKey, Result<Rc<Loaded>, String>>,
     by_mapping: HashMap<u64, Module>,
     rows: HashMap<(u64, bool), Result<Row, String>>,
     table_bytes: u64,
@@ -182,7 +190,8 @@ impl Modules {
     }
 
     fn image(&mut self, mapping: &Mapping) -> Result<Rc<Loaded>, String> {
-        if let Some(image) = self.images.get(&mapping.file) {
+        let key = key(mapping);
+        if let Some(image) = self.images.get(&key) {
             return image.clone();
         }
         // The parsers bound what they do; catching a panic of theirs is the last defence against a hostile file.
@@ -190,19 +199,20 @@ impl Modules {
             .unwrap_or_else(|_| Err("its ELF headers cannot be parsed".into()));
         let image = image.map(Rc::new);
         self.table_bytes += image.as_ref().map_or(0, |loaded| loaded.image.table_bytes());
-        self.images.insert(mapping.file, image);
+        self.images.insert(key.clone(), image);
         while self.table_bytes > self.most_table_bytes {
             self.drop_biggest();
         }
-        self.images.get(&mapping.file).cloned().unwrap_or_else(|| Err("it was not read".into()))
+        self.images.get(&key).cloned().unwrap_or_else(|| Err("it was not read".into()))
     }
 
     /// Forgets the tables of the image that has the most of them, whether it came first or last: a library made to be
     /// big costs its own frames, not those of others.
     fn drop_biggest(&mut self) {
-        let held = self.images.iter().filter_map(|(&file, image)| Some((file, image.as_ref().ok()?)));
+        let held = self.images.iter().filter_map(|(file, image)| Some((file, image.as_ref().ok()?)));
         let biggest = held.max_by_key(|(file, loaded)| (loaded.image.table_bytes(), *file));
-        let Some((file, biggest)) = biggest.map(|(file, loaded)| (file, Loaded::clone(loaded))) else {
+        let Some((file, biggest)) = biggest.map(|(file, loaded)| (file.clone(), Loaded::clone(loaded)))
+        else {
             self.table_bytes = 0;
             return;
         };
@@ -213,7 +223,7 @@ impl Modules {
             self.most_table_bytes
         ));
         let without = Rc::new(without);
-        for module in self.by_mapping.values_mut().filter(|module| module.mapping.file == file) {
+        for module in self.by_mapping.values_mut().filter(|module| key(&module.mapping) == file) {
             if let Ok((loaded, _)) = &mut module.image {
                 *loaded = Rc::clone(&without);
                 self.unwinder.remove_module(module.mapping.start);
