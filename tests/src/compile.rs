@@ -11,33 +11,42 @@ use crate::paths;
 /// Compiles `source` (relative to `tests/fixtures`) with `cc -g -O1 -pthread` and `flags`; gives the program. Compiled once
 /// per content and flags.
 pub fn c(source: &str, flags: &[&str]) -> Result<PathBuf> {
+    with("cc", source, flags)
+}
+
+/// As [`c`], against musl (Debian: musl-tools).
+pub fn musl(source: &str, flags: &[&str]) -> Result<PathBuf> {
+    with("musl-gcc", source, flags)
+}
+
+fn with(compiler: &str, source: &str, flags: &[&str]) -> Result<PathBuf> {
     let source = paths::fixtures().join(source);
     let text = std::fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
     let mut digest = DefaultHasher::new();
-    (text, flags).hash(&mut digest);
+    (text, compiler, flags).hash(&mut digest);
     let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let directory = paths::target().join("fixtures");
     std::fs::create_dir_all(&directory)?;
     let program = directory.join(format!("{stem}-{:016x}", digest.finish()));
     if !program.exists() {
-        compile(&source, flags, &program)?;
+        compile(compiler, &source, flags, &program)?;
     }
     Ok(program)
 }
 
-fn compile(source: &Path, flags: &[&str], program: &Path) -> Result<()> {
+fn compile(compiler: &str, source: &Path, flags: &[&str], program: &Path) -> Result<()> {
     // Several tests may want the same fixture at once: each compiles into a file of its own, the rename is atomic.
     let unique = tempfile::Builder::new().prefix(".cc-").tempdir_in(program.parent().unwrap_or(program))?;
     let fresh = unique.path().join("program");
-    let output = Command::new("cc")
+    let output = Command::new(compiler)
         .args(["-g", "-O1", "-Wall", "-pthread", "-D_GNU_SOURCE", "-o"])
         .arg(&fresh)
         .arg(source)
         .args(flags)
         .output()
-        .context("cannot run cc: install a C compiler (gcc)")?;
+        .with_context(|| format!("cannot run {compiler}: install gcc and musl-tools"))?;
     if !output.status.success() {
-        bail!("cc {}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
+        bail!("{compiler} {}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
     }
     Ok(std::fs::rename(&fresh, program)?)
 }

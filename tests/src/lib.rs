@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 pub mod compile;
+pub mod container;
 pub mod fixture;
 pub mod fleet;
 pub mod gdb;

@@ -36,6 +36,13 @@ pub fn voluntary_switches(pid: u32, tid: u32) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
+/// The numbers in a line of a thread's `status`.
+pub fn status_numbers(pid: u32, tid: u32, key: &str) -> Option<Vec<u64>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_whitespace().map(|number| number.parse().ok()).collect()
+}
+
 /// Waits until a thread sleeps and stays in the same wait for 50 ms.
 pub fn wait_blocked(pid: u32, tid: u32) -> Result<()> {
     eventually(&format!("thread {tid} of process {pid} blocks"), || {

@@ -253,6 +253,9 @@ pub struct WorkerReport {
     pub python: Option<String>,
     /// Threads that the kernel counts.
     pub thread_count: u32,
+    /// Its real user, the host's number (a user namespace has others).
+    #[serde(default)]
+    pub uid: u32,
     /// Its container, where it is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,

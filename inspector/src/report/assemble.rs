@@ -75,6 +75,7 @@ fn worker_report(capture: &Capture, process: &Process) -> WorkerReport {
         state: state_word(process).into(),
         python,
         thread_count: process.thread_count,
+        uid: process.uid,
         container: process.container.clone(),
         cgroup: process.cgroup.clone(),
         frozen_cgroups: process.frozen_cgroups.clone(),

@@ -74,6 +74,7 @@ fn worker() -> WorkerReport {
         state: "sleeping".into(),
         python: Some("3.11.7".into()),
         thread_count: 4,
+        uid: 0,
         container: None,
         cgroup: None,
         frozen_cgroups: Vec::new(),
