@@ -6,6 +6,7 @@
 
 mod memory;
 mod offsets;
+pub mod probe;
 mod stream;
 mod symbol;
 mod task;

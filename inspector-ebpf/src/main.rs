@@ -1,6 +1,9 @@
 //! The eBPF programs, one file a probe.
 #![no_std]
 #![no_main]
+// The target has atomic additions, but none of the other operations that the library's atomic types want.
+#![feature(core_intrinsics)]
+#![allow(internal_features, reason = "no stable form adds atomically on this target")]
 
 mod programs;
 

@@ -73,6 +73,20 @@ pub struct Offsets {
     pub regs_fp: u32,
     /// Link register in `pt_regs`; [`MISSING`] on x86-64.
     pub regs_lr: u32,
+    /// `task_struct.exit_code`.
+    pub exit_code: u32,
+    /// `task_struct.files`.
+    pub files: u32,
+    /// `files_struct.fdt`.
+    pub files_table: u32,
+    /// `fdtable.max_fds`.
+    pub table_size: u32,
+    /// `fdtable.fd`.
+    pub table_files: u32,
+    /// `file.f_inode`.
+    pub file_inode: u32,
+    /// `inode.i_ino`.
+    pub inode_number: u32,
     /// Number of the system call `futex` (not an offset).
     pub futex_syscall: u32,
     /// Number of the system call `restart_syscall` (not an offset).

@@ -123,6 +123,10 @@ pub struct Diagnose {
     #[command(flatten)]
     pub depth: Depth,
 
+    /// How to attach the probes on system calls while watching (see `inspector doctor`)
+    #[arg(long, value_enum, default_value_t = Probes::Auto, value_name = "WAY")]
+    pub probes: Probes,
+
     /// What to print and write.
     #[command(flatten)]
     pub output: Output,
@@ -228,6 +232,19 @@ pub enum Drawing {
     Mermaid,
     /// A picture for a browser
     Svg,
+}
+
+/// How the probes on system calls are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Probes {
+    /// By fentry where the kernel allows it, else by tracepoints
+    Auto,
+    /// To the functions of the probed system calls: others cost nothing
+    Fentry,
+    /// To the tracepoints of all system calls: each of any thread on the host costs some nanoseconds more meanwhile
+    Tracepoint,
+    /// Not at all
+    Off,
 }
 
 /// A file to write.

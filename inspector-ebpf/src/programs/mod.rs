@@ -3,4 +3,5 @@
 mod kernel;
 mod memory;
 mod names;
+mod syscalls;
 mod tasks;

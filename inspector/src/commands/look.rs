@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use super::console::Console;
 use crate::{
     analyse::analyse,
-    cli::{Depth, Global, LowerTier, Targets},
+    cli::{Depth, Global, LowerTier, Probes, Targets},
     discover::{self, Scope},
     knowledge::Knowledge,
-    model::{Capture, Report, Tier},
-    observe::{self, Plan, Prepared},
+    model::{Capture, ProbeWay, Report, Tier},
+    observe::{self, Plan, Prepared, ProbeChoice},
 };
 
 /// What to look at, and how deep.
@@ -23,6 +23,7 @@ pub(super) struct Look<'a> {
     pub(super) tier: Option<Tier>,
     pub(super) python: bool,
     pub(super) native: bool,
+    pub(super) probes: ProbeChoice,
 }
 
 /// What a look gave.
@@ -40,7 +41,25 @@ impl<'a> Look<'a> {
             LowerTier::Memory => Tier::Memory,
             LowerTier::Proc => Tier::Proc,
         });
-        Self { targets, duration, tier, python: !depth.no_python, native: !depth.no_native }
+        Self {
+            targets,
+            duration,
+            tier,
+            python: !depth.no_python,
+            native: !depth.no_native,
+            probes: ProbeChoice::Auto,
+        }
+    }
+
+    /// With these probes on system calls.
+    pub(super) fn probed(self, probes: Probes) -> Self {
+        let probes = match probes {
+            Probes::Auto => ProbeChoice::Auto,
+            Probes::Fentry => ProbeChoice::Only(ProbeWay::Fentry),
+            Probes::Tracepoint => ProbeChoice::Only(ProbeWay::Tracepoint),
+            Probes::Off => ProbeChoice::Off,
+        };
+        Self { probes, ..self }
     }
 
     /// Looks, and says what was seen, without a verdict.
@@ -63,6 +82,7 @@ impl<'a> Look<'a> {
             duration: self.duration,
             python: self.python,
             native: self.native,
+            probes: self.probes,
             // The link names the running program even after its file was replaced by an upgrade.
             helper: PathBuf::from("/proc/self/exe"),
             progress: &|what| console.progress(what),

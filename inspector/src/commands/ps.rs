@@ -6,6 +6,7 @@ use super::{Outcome, console::Console, look::Look};
 use crate::{
     cli::{Global, Ps},
     model::Tier,
+    observe::ProbeChoice,
     report::{json, text},
 };
 
@@ -17,6 +18,7 @@ pub(super) fn run(options: &Ps, global: &Global, console: &Console) -> anyhow::R
         tier: Some(Tier::Proc),
         python: false,
         native: false,
+        probes: ProbeChoice::Off,
     };
     let report = look.report(global, console)?.report;
     let page = if options.json { json::render(&report)? } else { text::ps(&report, console.colored()) };

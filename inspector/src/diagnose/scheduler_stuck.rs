@@ -110,7 +110,8 @@ fn finding(scene: &Scene<'_>, actor: &Actor<'_>) -> Option<Finding> {
 
 /// The owner of its lock is at work: it may be long, and it moves.
 fn owner_runs(scene: &Scene<'_>, actor: &Actor<'_>) -> bool {
-    let mut owners = scene.graph.from(actor.end()).filter_map(|edge| scene.at(edge.to)).peekable();
+    let owners = scene.graph.from(actor.end()).filter(|edge| !edge.by_waker);
+    let mut owners = owners.filter_map(|edge| scene.at(edge.to)).peekable();
     owners.peek().is_some() && owners.all(|owner| owner.is_running())
 }
 

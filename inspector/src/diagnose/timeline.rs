@@ -1,11 +1,14 @@
 //! Dated facts, in order: when processes were started, since when something stands.
 
+use std::collections::BTreeMap;
+
 use super::{
     scene::{Actor, Scene},
     words,
 };
 use crate::model::{
     Process, WaitKind,
+    probes::ThreadExit,
     report::{Event, Party, Verdict},
 };
 
@@ -24,12 +27,44 @@ pub(super) fn timeline(scene: &Scene<'_>, verdict: &Verdict) -> Vec<Event> {
         verdict.culprits.iter().filter_map(|party| stall(scene, party, true)).collect();
     events.extend(starts(scene, &events));
     events.extend(verdict.victims.iter().filter_map(|party| stall(scene, party, false)));
+    events.extend(ends(scene));
     events.sort_by_key(|event| (event.at_unix_ns, event.pid, event.tid));
     events.dedup();
     // The latest events are the ones that matter.
     let surplus = events.len().saturating_sub(MAX_EVENTS);
     events.drain(..surplus);
     events
+}
+
+/// Threads that ended while they were watched: each by itself, or of a process that ends many of them, all in one event.
+fn ends(scene: &Scene<'_>) -> Vec<Event> {
+    let Some(probes) = &scene.capture.probes else { return Vec::new() };
+    let mut by_process: BTreeMap<u32, Vec<&ThreadExit>> = BTreeMap::new();
+    for exit in &probes.exits {
+        by_process.entry(exit.pid).or_default().push(exit);
+    }
+    let mut events = Vec::new();
+    for (pid, exits) in by_process {
+        let Some(process) = scene.capture.process(pid) else { continue };
+        let name = words::process(process);
+        let event = |exit: &ThreadExit, tid, text| Event {
+            at_unix_ns: scene.capture.window.started_unix_ns.saturating_add(exit.at_ns),
+            pid: Some(pid),
+            tid,
+            text,
+        };
+        if exits.len() <= MAX_NAMES {
+            events.extend(exits.iter().map(|exit| event(exit, Some(exit.tid), ended(exit, &name))));
+        } else if let Some(last) = exits.last() {
+            events.push(event(last, None, format!("{} threads of {name} ended", exits.len())));
+        }
+    }
+    events
+}
+
+fn ended(exit: &ThreadExit, process: &str) -> String {
+    let signal = exit.signal.map(|signal| format!(" by signal {signal}")).unwrap_or_default();
+    format!("thread {} (tid {}) of {process} ended{signal}", exit.comm, exit.tid)
 }
 
 /// One event for processes that were started together, with no stall between them: what tells is who was started apart

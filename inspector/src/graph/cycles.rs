@@ -34,6 +34,10 @@ type Steps = BTreeMap<End, Vec<(u32, End)>>;
 fn steps(edges: &[Edge], stuck: &BTreeSet<End>) -> Steps {
     let mut steps = Steps::new();
     for (index, edge) in edges.iter().enumerate() {
+        // Threads that take turns wake each other, and hold nothing.
+        if edge.by_waker {
+            continue;
+        }
         let index = index as u32;
         let out = steps.entry(edge.from).or_default();
         let from_knot = stuck.contains(&edge.from);

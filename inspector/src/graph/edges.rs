@@ -6,7 +6,9 @@ use super::responder::Responders;
 use crate::{
     model::{
         Capture, Certainty, FdKind, GilSample, Owner, Process, PythonRuntime, Stability, WaitKind,
+        format::humane,
         report::{Edge, End, Through},
+        wait::LastWaker,
     },
     resolve::ResolvedThread,
 };
@@ -27,6 +29,10 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
         let mut owners = thread.wait.owners.clone();
         if owners.is_empty() {
             owners = ends.owners(thread);
+        }
+        if let Some(waker) = thread.wait.last_waker.as_ref().filter(|waker| owners.is_empty() && !waker.ended)
+        {
+            edges.push(by_waker(thread, waker));
         }
         let alone = owners.len() == 1;
         for owner in owners {
@@ -56,6 +62,28 @@ fn edge(from: &ResolvedThread, to: Owner, certainty: Certainty) -> Edge {
         },
         certainty,
         evidence: to.evidence,
+        by_waker: false,
+    }
+}
+
+/// To the thread that last woke a waiter of the object.
+fn by_waker(thread: &ResolvedThread, waker: &LastWaker) -> Edge {
+    Edge {
+        from: End { pid: thread.pid, tid: Some(thread.tid) },
+        to: End { pid: waker.pid, tid: Some(waker.tid) },
+        through: Through {
+            kind: thread.wait.kind,
+            text: thread.wait.text.clone(),
+            address: thread.wait.address,
+            inode: thread.wait.inode,
+        },
+        certainty: Certainty::Likely,
+        evidence: format!(
+            "last woke a waiter of it {} before the end of the window, the last of {} wakes",
+            humane(waker.before_end_ns),
+            waker.times
+        ),
+        by_waker: true,
     }
 }
 

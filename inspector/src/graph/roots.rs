@@ -37,7 +37,8 @@ pub(super) fn roots(
         .enumerate()
         .map(|(index, cycle)| (ends_of(edges, cycle).collect(), Some(index)))
         .collect();
-    let waiting: BTreeSet<End> = edges.iter().map(|edge| edge.from).collect();
+    // Who woke others before need not be who acts next: that alone takes nobody's place as a root.
+    let waiting: BTreeSet<End> = edges.iter().filter(|edge| !edge.by_waker).map(|edge| edge.from).collect();
     let sinks = graph.into.keys().filter(|end| !waiting.contains(end) && !in_cycle.contains_key(end));
     candidates.extend(sinks.map(|&end| (vec![end], None)));
     candidates.sort_by_key(|(ends, _)| std::cmp::Reverse(graph.direct(ends)));

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     Certainty, Fd, FdKind, Gil, GilSample, Interpreter, Owner, Process, PythonRuntime, Socket, Stability,
-    StackEnd, Thread, Wait, WaitKind,
+    StackEnd, Thread, Wait, WaitKind, wait::LastWaker,
 };
 
 const PID: u32 = 100;
@@ -46,6 +46,23 @@ fn two_mutexes_in_opposite_order_are_a_proven_cycle() {
     assert_eq!(graph.cycles[0].certainty, Certainty::Proven);
     assert_eq!(graph.edges_of(&graph.cycles[0]).map(|edge| edge.from).collect::<Vec<_>>(), [end(1), end(2)]);
     assert_eq!(graph.victims(&[end(1), end(2)]), [end(3), end(4)]);
+}
+
+#[test]
+fn threads_that_wake_each_other_in_turns_are_no_cycle() {
+    let woken_by = |tid: u32, waker: u32| {
+        let mut thread = waits(tid, WaitKind::Condvar, &[]);
+        let last_waker = LastWaker { pid: PID, tid: waker, before_end_ns: 1_000_000, times: 9, ended: false };
+        thread.wait.last_waker = Some(last_waker);
+        thread
+    };
+    let threads = [woken_by(1, 2), woken_by(2, 1), waits(3, WaitKind::Mutex, &[1])];
+    let graph = graph(&threads, Stability::Stable);
+    let likely = graph.edges.iter().filter(|edge| edge.by_waker && edge.certainty == Certainty::Likely);
+    assert_eq!(likely.count(), 2);
+    assert!(graph.cycles.is_empty());
+    assert_eq!(graph.victims(&[end(1)]), [end(2), end(3)]);
+    assert!(graph.roots.iter().any(|root| root.end == end(1)), "{:?}", graph.roots);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Bystander, Gap, LockWait, Process, Socket};
+use super::{Bystander, Gap, LockWait, Probes, Process, Socket};
 
 /// Version of the capture's layout; a reader accepts this one and every older one.
 pub const CAPTURE_VERSION: u32 = 1;
@@ -28,6 +28,9 @@ pub struct Capture {
     /// Waits for file locks of the wanted processes.
     #[serde(default)]
     pub locks: Vec<LockWait>,
+    /// What the probes on system calls saw; `None`: there were none.
+    #[serde(default)]
+    pub probes: Option<Probes>,
     /// What could not be read, and why.
     pub gaps: Vec<Gap>,
 }

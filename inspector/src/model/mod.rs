@@ -11,6 +11,7 @@ pub mod format;
 pub mod frame;
 pub mod gap;
 pub mod lock;
+pub mod probes;
 pub mod process;
 pub mod python;
 pub mod report;
@@ -25,6 +26,7 @@ pub use fd::{Fd, FdDetails, FdKind, Ring};
 pub use frame::{Frame, FrameKind, StackEnd};
 pub use gap::Gap;
 pub use lock::{FileLock, LockClass, LockWait};
+pub use probes::{ProbeWay, Probes};
 pub use process::{Bystander, MmapLock, Process};
 pub use python::{
     Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread, ThreadState,

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Certainty, Container, CpuQuota, Frame, Gap, Host, Stability, StackEnd, TaskState, Tier, Wait, WaitKind,
-    Window,
+    Certainty, Container, CpuQuota, Frame, Gap, Host, Probes, Stability, StackEnd, TaskState, Tier, Wait,
+    WaitKind, Window,
 };
 
 /// Version of the JSON document; the minor part grows with every added name.
-pub const SCHEMA_VERSION: &str = "1.3";
+pub const SCHEMA_VERSION: &str = "1.4";
 
 /// The full result of `ps` (without stacks and verdict), `dump` (without verdict) or `diagnose`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +49,9 @@ pub struct Report {
     pub timeline: Vec<Event>,
     /// The user's suspicions and what became of them.
     pub claims: Vec<Claim>,
+    /// What the probes on system calls saw while `diagnose` watched: wakers, bytes, waits, ends of threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<Probes>,
     /// What could not be seen, and why.
     pub gaps: Vec<Gap>,
 }
@@ -332,6 +335,10 @@ pub struct Edge {
     pub certainty: Certainty,
     /// Where it comes from.
     pub evidence: String,
+    /// The object names no owner, and `to` was the last that was seen to wake a waiter of it. It need not hold anything,
+    /// so such edges make no cycle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_waker: bool,
 }
 
 /// The object of an edge.

@@ -147,6 +147,21 @@ pub struct Owner {
     pub evidence: String,
 }
 
+/// Who last woke a waiter of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LastWaker {
+    /// Its process, the host's id.
+    pub pid: u32,
+    /// Its thread, the host's id.
+    pub tid: u32,
+    /// How long before the end of the window that was, nanoseconds.
+    pub before_end_ns: u64,
+    /// Times that waiters were woken in the window, by whichever thread.
+    pub times: u64,
+    /// The thread has ended since.
+    pub ended: bool,
+}
+
 /// What a thread waits on. Fields that do not apply are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -221,6 +236,10 @@ pub struct Wait {
     /// a thread of the process itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub open_ended: bool,
+    /// Who last woke a waiter of the object while inspector watched, where the object names no owner: the one who is likely
+    /// to do so again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_waker: Option<LastWaker>,
     /// The tid (the target's own number) that a private pthread mutex names as its owner and that no thread of the process
     /// has: it ended while it held the mutex, or the process was forked meanwhile. Either way nobody is left to release it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -20,6 +20,7 @@ mod namespace;
 pub mod native;
 mod peers;
 mod pool;
+mod probes;
 mod program;
 pub mod python;
 mod readings;
@@ -32,6 +33,7 @@ mod watch;
 use std::{path::PathBuf, time::Duration};
 
 pub use host::host;
+pub use probes::ProbeChoice;
 
 use crate::{
     discover::Discovery,
@@ -46,6 +48,8 @@ pub struct Plan<'a> {
     pub python: bool,
     /// Walk native stacks.
     pub native: bool,
+    /// Which probes on system calls to use while watching.
+    pub probes: ProbeChoice,
     /// The `inspector` binary that helper processes are started from.
     pub helper: PathBuf,
     /// Told what is being done, in a few words.

@@ -16,6 +16,7 @@ use super::{
     namespace::ns_tids,
     peers,
     pool::Pool,
+    probes::{Collector, ProbeChoice},
     program::Programs,
     readings::Reading,
     tasks::{self, Sweep, Task, TaskSource},
@@ -48,6 +49,9 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
     let quotas = CpuQuotas::start(&pids);
     let programs = Programs::of(pids.iter().copied().filter(|pid| !held.contains(pid)));
     let tasks::Opened { source, tier, gaps: opened_gaps } = prepared.tasks.finish(&pids);
+    let watches = !plan.duration.is_zero() && !processes.is_empty() && tier == Tier::Ebpf;
+    let threads = processes.iter().fold(0, |sum: u32, process| sum.saturating_add(process.thread_count));
+    let probes = Collector::start(if watches { plan.probes } else { ProbeChoice::Off }, pids, threads);
     let mut pool = Pool::new(plan.helper.clone(), slots, source.memory_walk());
     pool.start();
     let session = Session {
@@ -55,6 +59,7 @@ pub(super) async fn run(plan: &Plan<'_>, prepared: Prepared, discovery: Discover
         source,
         tier,
         pool,
+        probes,
         watch: Watch::default(),
         sights: BTreeMap::new(),
         readings: HashMap::new(),
@@ -74,6 +79,7 @@ struct Session<'a> {
     source: TaskSource,
     tier: Tier,
     pool: Pool,
+    probes: Collector,
     watch: Watch,
     sights: BTreeMap<Key, Sight>,
     readings: HashMap<u32, Reading>,
@@ -99,10 +105,14 @@ impl Session<'_> {
         let (first, unreadable) = self.first_sweep().await;
         let sockets = peers::sockets(&processes);
         let (sockets, ()) = tokio::join!(sockets, self.read(first, &unreadable));
+        let mut probed = None;
         if !self.plan.duration.is_zero() && !processes.is_empty() {
             (self.plan.progress)("watching");
+            self.probes.attach().await;
             self.watch().await;
+            probed = self.probes.finish(self.watch.span.map_or(0, |(start, _)| start)).await;
         }
+        self.gaps.extend(std::mem::take(&mut self.probes).into_gaps());
         self.finish(&mut processes);
         self.gaps.extend(self.quotas.finish(&mut processes).await);
         let peers = peers::find(&processes, sockets).await;
@@ -130,6 +140,7 @@ impl Session<'_> {
             bystanders: peers.bystanders,
             sockets: peers.sockets,
             locks: peers.locks,
+            probes: probed,
             gaps: self.gaps,
         }
     }

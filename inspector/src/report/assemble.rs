@@ -48,6 +48,7 @@ pub fn report(
         missing_threads: diagnosis.missing_threads,
         timeline: diagnosis.timeline,
         claims: diagnosis.claims,
+        probes: capture.probes.clone(),
         gaps: capture.gaps.clone(),
     }
 }

@@ -210,6 +210,7 @@ pub(super) fn wedged() -> Report {
             },
             certainty: Certainty::Likely,
             evidence: "a with-block of its frame".into(),
+            by_waker: false,
         }],
         cycles: Vec::new(),
         roots: vec![Root {
@@ -246,6 +247,7 @@ pub(super) fn wedged() -> Report {
             text: "MainThread stopped moving".into(),
         }],
         claims: Vec::new(),
+        probes: None,
         gaps: vec![
             Gap::thread("native", 100, 103, "no permission to open libjit.so"),
             Gap::thread("native", 100, 104, "no permission to open libjit.so"),

@@ -22,11 +22,13 @@ mod targets;
 mod tests;
 mod text;
 mod time;
+mod wakers;
 mod zmq;
 
 use std::sync::Arc;
 
 use scene::{Blocked, Scene};
+use wakers::Wakers;
 
 use crate::model::{Capture, FdKind, Frame, Process, StackEnd, Thread, Wait, WaitKind};
 
@@ -48,16 +50,21 @@ pub struct ResolvedThread {
 /// Resolves every thread of a capture, in the capture's order.
 pub fn resolve(capture: &Capture) -> Vec<ResolvedThread> {
     let scene = Scene::new(capture);
+    let wakers = Wakers::of(capture);
     capture
         .processes
         .iter()
         .flat_map(|process| process.threads.iter().map(move |thread| (process, thread)))
-        .map(|(process, thread)| ResolvedThread {
-            pid: process.pid,
-            tid: thread.tid,
-            wait: wait(&scene, process, thread),
-            frames: stacks::merge(process, thread),
-            stack_end: stack_end(thread),
+        .map(|(process, thread)| {
+            let mut wait = wait(&scene, process, thread);
+            wakers.note(&scene, process, thread, &mut wait);
+            ResolvedThread {
+                pid: process.pid,
+                tid: thread.tid,
+                wait,
+                frames: stacks::merge(process, thread),
+                stack_end: stack_end(thread),
+            }
         })
         .collect()
 }

@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use super::btf::TypeId;
@@ -12,6 +12,7 @@ use super::btf::TypeId;
 // `enum bpf_cmd` and `enum bpf_attach_type`, include/uapi/linux/bpf.h.
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ITER_CREATE: libc::c_int = 33;
@@ -137,16 +138,49 @@ impl TracingProgram {
 
     /// Attaches it; dropping the descriptor detaches it again.
     pub(super) fn attach(&self) -> io::Result<OwnedFd> {
-        /// The `raw_tracepoint` member of `union bpf_attr`.
-        #[repr(C)]
-        struct Attributes {
-            name: u64,
-            program: u32,
-            padding: u32,
-        }
-        let attributes = Attributes { name: 0, program: self.0.as_raw_fd().cast_unsigned(), padding: 0 };
-        create(BPF_RAW_TRACEPOINT_OPEN, attributes)
+        attach(self.0.as_fd())
     }
+}
+
+/// Attaches a tracing program to the function or tracepoint that it was loaded for; dropping the descriptor detaches it.
+///
+/// # Minimum kernel version
+/// 5.5.
+pub(super) fn attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// The `raw_tracepoint` member of `union bpf_attr`.
+    #[repr(C)]
+    struct Attributes {
+        name: u64,
+        program: u32,
+        padding: u32,
+    }
+    let attributes = Attributes { name: 0, program: program.as_raw_fd().cast_unsigned(), padding: 0 };
+    create(BPF_RAW_TRACEPOINT_OPEN, attributes)
+}
+
+/// How often a program was not run since it was running already on that CPU.
+///
+/// # Minimum kernel version
+/// 5.12; before, always 0.
+pub(super) fn misses(program: BorrowedFd<'_>) -> io::Result<u64> {
+    /// Where `recursion_misses` lies in `struct bpf_prog_info`.
+    const AT: usize = 208;
+    /// The `info` member of `union bpf_attr`.
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        length: u32,
+        info: u64,
+    }
+    let mut info = [0_u64; AT / 8 + 1];
+    let mut attributes = Attributes {
+        program: program.as_raw_fd().cast_unsigned(),
+        length: size_of_val(&info) as u32,
+        info: info.as_mut_ptr().expose_provenance() as u64,
+    };
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    // The kernel wrote behind the compiler's back.
+    Ok(std::hint::black_box(info).last().copied().unwrap_or_default())
 }
 
 /// Runs a raw tracepoint's program once, on this CPU, without the tracepoint.

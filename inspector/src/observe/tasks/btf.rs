@@ -55,6 +55,15 @@ pub(super) struct Btf {
     strings: (usize, usize),
 }
 
+/// Something that programs are attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attachable {
+    id: u32,
+    kind: u32,
+    /// As the kernel's types call it.
+    pub(super) name: String,
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     name: u32,
@@ -152,29 +161,25 @@ impl Btf {
         }
     }
 
-    /// Type information that holds the function `name` under its id and nothing else.
-    ///
-    /// aya wants its own `Btf` to look up one id, and needs about 60 ms to parse the kernel's; this costs 2 ms.
-    pub(super) fn only(&self, name: &str) -> Option<Vec<u8>> {
-        const HEADER: u32 = 24;
-        let id = self.function(name)?;
-        let types = id.0 * 12;
-        let mut out = Vec::with_capacity((HEADER + types) as usize + name.len() + 2);
-        out.extend(MAGIC.to_le_bytes());
-        out.extend([1, 0]); // version, flags
-        for field in [HEADER, 0, types, types, name.len() as u32 + 2] {
-            out.extend(field.to_le_bytes());
-        }
-        for filler in 1..=id.0 {
-            let (name, kind) = if filler == id.0 { (1, KIND_FUNC) } else { (0, KIND_FWD) };
-            for field in [name, kind << 24, 0_u32] {
-                out.extend(field.to_le_bytes());
-            }
-        }
-        out.push(0);
-        out.extend(name.as_bytes());
-        out.push(0);
-        Some(out)
+    /// Functions and tracepoints (definitions called `btf_trace_NAME`) by their names, looked up in one pass. One that the
+    /// kernel does not have is missing.
+    pub(super) fn attachable(&self, functions: &[&str], tracepoints: &[&str]) -> Vec<Attachable> {
+        let called = |entry: &Entry, prefix: &str, names: &[&str]| {
+            let text = self.text(entry.name)?;
+            let name = text.strip_prefix(prefix.as_bytes())?;
+            names.iter().any(|wanted| wanted.as_bytes() == name).then(|| String::from_utf8_lossy(text).into())
+        };
+        (1..=self.entries.len() as u32)
+            .filter_map(|id| {
+                let entry = self.entry(TypeId(id))?;
+                let name = match entry.kind {
+                    KIND_FUNC => called(&entry, "", functions),
+                    KIND_TYPEDEF => called(&entry, "btf_trace_", tracepoints),
+                    _ => None,
+                };
+                Some(Attachable { id, kind: entry.kind, name: name? })
+            })
+            .collect()
     }
 
     fn named(&self, kind: u32, name: &str) -> Option<TypeId> {
@@ -221,6 +226,13 @@ impl Btf {
         entry_at(&self.data, *self.entries.get((id.0 as usize).checked_sub(1)?)? as usize)
     }
 
+    /// The string at `name`, without its end.
+    fn text(&self, name: u32) -> Option<&[u8]> {
+        let start = self.strings.0.checked_add(name as usize)?;
+        let rest = self.data.get(start..self.strings.1)?;
+        rest.get(..rest.iter().position(|&byte| byte == 0)?)
+    }
+
     fn is_called(&self, name: u32, wanted: &str) -> bool {
         let start = self.strings.0.saturating_add(name as usize);
         let end = start.saturating_add(wanted.len());
@@ -228,6 +240,35 @@ impl Btf {
             && self.data.get(start..end) == Some(wanted.as_bytes())
             && self.data.get(end) == Some(&0)
     }
+}
+
+/// Type information that holds what is given under its id and nothing else.
+///
+/// aya wants its own `Btf` to look up an id, and needs about 60 ms to parse the kernel's; this costs 2 ms.
+pub(super) fn excerpt(of: &[Attachable]) -> Vec<u8> {
+    const HEADER: u32 = 24;
+    let last = of.iter().map(|wanted| wanted.id).max().unwrap_or(0);
+    let mut strings = vec![0];
+    let mut named = std::collections::HashMap::new();
+    for wanted in of {
+        named.insert(wanted.id, [strings.len() as u32, wanted.kind << 24, 0]);
+        strings.extend(wanted.name.as_bytes());
+        strings.push(0);
+    }
+    let types = last * 12;
+    let mut out = Vec::with_capacity((HEADER + types) as usize + strings.len());
+    out.extend(MAGIC.to_le_bytes());
+    out.extend([1, 0]); // version, flags
+    for field in [HEADER, 0, types, types, strings.len() as u32] {
+        out.extend(field.to_le_bytes());
+    }
+    for id in 1..=last {
+        for field in named.get(&id).copied().unwrap_or([0, KIND_FWD << 24, 0]) {
+            out.extend(field.to_le_bytes());
+        }
+    }
+    out.extend(strings);
+    out
 }
 
 fn entry_at(data: &[u8], at: usize) -> Option<Entry> {
@@ -266,6 +307,18 @@ mod tests {
         assert!(btf.member(mm, "mmap_lock.count").is_some(), "through an anonymous structure");
         assert!(btf.member(task, "no_such_member").is_none());
         assert!(btf.function("bpf_iter_task").is_some());
+    }
+
+    #[test]
+    fn what_programs_attach_to_keeps_its_id() {
+        let btf = Btf::of_running_kernel().expect("this kernel's BTF");
+        let found = btf.attachable(&["bpf_iter_task", "no_such_function"], &["sys_enter", "no_such_point"]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let excerpt = Btf::parse(excerpt(&found)).unwrap();
+        assert_eq!(excerpt.function("bpf_iter_task"), btf.function("bpf_iter_task"));
+        let point = |btf: &Btf| btf.named(KIND_TYPEDEF, "btf_trace_sys_enter");
+        assert!(point(&btf).is_some());
+        assert_eq!(point(&excerpt), point(&btf));
     }
 
     #[test]

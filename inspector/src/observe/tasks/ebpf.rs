@@ -15,16 +15,22 @@ use aya::{
 use inspector_ebpf::{WANT_ALL, WANT_READER};
 
 use super::{
-    TasksError, bpf, btf::Btf, error::load_error, loader, memory_walk::Grants, names::KernelNames, offsets,
+    TasksError, bpf,
+    btf::{Btf, excerpt},
+    error::load_error,
+    loader,
+    memory_walk::Grants,
+    names::KernelNames,
+    offsets,
     warnings::Warnings,
 };
 
 /// The object that `cargo xtask build-ebpf` makes, or the one that `INSPECTOR_EBPF_OBJECT` named at compile time.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("INSPECTOR_EBPF_EMBEDDED"));
 
 /// Levels that the programs' own warnings are compared with.
 const WARNINGS: u8 = aya_log::Level::Warn as u8;
-const SILENCE: u8 = 0;
+pub(super) const SILENCE: u8 = 0;
 
 /// Most bytes of one sweep: a bound on what a host of very many threads makes us hold (about 400 000 deep stacks).
 const MAX_SWEEP: usize = 256 << 20;
@@ -60,18 +66,25 @@ impl Walk {
     pub(super) fn open(warnings: bool) -> Result<Self, TasksError> {
         let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
-        let target = types.only("bpf_iter_task").ok_or(TasksError::NoIterator)?;
+        let target = types.attachable(&["bpf_iter_task"], &[]);
+        if target.is_empty() {
+            return Err(TasksError::NoIterator);
+        }
         drop(types);
-        let parse = move || AyaBtf::parse(&target, Endianness::Little);
+        let parse = move || AyaBtf::parse(&excerpt(&target), Endianness::Little);
         let target = thread::Builder::new().spawn(parse);
         let target = target.map_err(|why| TasksError::Load(format!("no thread to read types: {why}")))?;
 
-        let mut ebpf = loader::without_kernel_types()
+        let mut loader = loader::without_kernel_types();
+        loader
             .override_global("OFFSETS", resolved.offsets.words(), true)
             .override_global(aya_log::LEVEL, if warnings { &WARNINGS } else { &SILENCE }, true)
-            .map_max_entries("AYA_LOGS", if warnings { 128 << 10 } else { rustix::param::page_size() as u32 })
-            .load(OBJECT)
-            .map_err(|why| load_error(&why))?;
+            .map_max_entries(
+                "AYA_LOGS",
+                if warnings { 128 << 10 } else { rustix::param::page_size() as u32 },
+            );
+        loader::without(&mut loader, &loader::OF_PROBES);
+        let mut ebpf = loader.load(OBJECT).map_err(|why| load_error(&why))?;
         let wanted = map(&mut ebpf, "WANTED")?;
         let readers = map(&mut ebpf, "READERS")?;
         let target = target.join().map_err(|_| TasksError::Load("aya's reader of types ended".into()))?;

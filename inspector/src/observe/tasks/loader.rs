@@ -32,6 +32,17 @@ pub(super) fn without_kernel_types() -> EbpfLoader<'static> {
     aside.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(make)
 }
 
+/// Maps of the walks, and of the probes. The object holds both; whoever loads it wants one of them.
+pub(super) const OF_WALKS: [&str; 3] = ["WANTED", "READERS", "NAMES"];
+pub(super) const OF_PROBES: [&str; 6] = ["WATCHED", "WAKERS", "TRANSFERS", "FLIGHTS", "WAITS", "EXITS"];
+
+/// Leaves these maps as small as they can be.
+pub(super) fn without(loader: &mut EbpfLoader<'_>, maps: &[&'static str]) {
+    for map in maps {
+        loader.map_max_entries(map, 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

@@ -3,6 +3,7 @@
 
 mod bpf;
 mod btf;
+mod calls;
 mod clock;
 mod ebpf;
 mod error;
@@ -12,6 +13,7 @@ pub mod memory_walk;
 mod names;
 mod offsets;
 mod probe;
+pub mod probes;
 mod proc;
 mod proc_text;
 mod record;

@@ -67,6 +67,12 @@ pub(super) fn resolve(btf: &Btf) -> Option<Resolved> {
     if resolve_registers(btf, &mut found).is_none() {
         without.push("no registers and system calls (pt_regs was not recognised)");
     }
+    found.exit_code = in_task("exit_code");
+    if resolve_files(btf, task, &mut found).is_none() {
+        without.push(
+            "no inodes of the files that the probes see bytes go through (files_struct was not recognised)",
+        );
+    }
     found.futex_syscall = syscalls::Sysno::futex as u32;
     found.restart_syscall = syscalls::Sysno::restart_syscall as u32;
     Some(Resolved { offsets: found, without })
@@ -94,6 +100,21 @@ fn resolve_pid(btf: &Btf, task: TypeId, found: &mut Offsets) -> Option<()> {
     found.thread_pid = thread_pid.offset;
     found.pid_level = level.offset;
     found.pid_numbers = numbers.offset.checked_add(nr.offset)?;
+    Some(())
+}
+
+/// The way from a task to the inode behind one of its descriptors.
+fn resolve_files(btf: &Btf, task: TypeId, found: &mut Offsets) -> Option<()> {
+    let files = btf.member(task, "files")?;
+    let table = btf.member(btf.pointee(files.of)?, "fdt")?;
+    let inside = btf.pointee(table.of)?;
+    let (size, array) = (btf.member(inside, "max_fds")?, btf.member(inside, "fd")?);
+    let file = btf.pointee(btf.pointee(array.of)?)?;
+    let inode = btf.member(file, "f_inode")?;
+    let number = btf.member(btf.pointee(inode.of)?, "i_ino")?;
+    (found.files, found.files_table) = (files.offset, table.offset);
+    (found.table_size, found.table_files) = (size.offset, array.offset);
+    (found.file_inode, found.inode_number) = (inode.offset, number.offset);
     Some(())
 }
 

@@ -22,6 +22,7 @@ fn edge(from: u32, to: u32, text: &str, certainty: Certainty) -> Edge {
         },
         certainty,
         evidence: "owner word".into(),
+        by_waker: false,
     }
 }
 

@@ -113,6 +113,8 @@ fn root(page: &mut Page, report: &Report, verdict: &Verdict, party: &Party) {
             };
             let mark = format!("  [{}: {of}{}]", certainty.name(), owner.evidence);
             page.put(certainty_style(certainty), &mark);
+        } else if let Some(waker) = words::waker(thread) {
+            page.put(certainty_style(Certainty::Likely), &format!("  [likely: {waker}]"));
         }
         page.end();
     }

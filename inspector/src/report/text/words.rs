@@ -95,6 +95,14 @@ pub(super) fn remarks(thread: &ThreadReport) -> Vec<&'static str> {
     remarks
 }
 
+/// Who woke waiters of its object before, where that is all there is: `tid 4711 woke a waiter of it 12ms before the end`.
+pub(super) fn waker(thread: &ThreadReport) -> Option<String> {
+    let waker = thread.wait.last_waker.as_ref()?;
+    let ended = if waker.ended { ", and has ended since" } else { "" };
+    let before = humane(waker.before_end_ns);
+    Some(format!("tid {} woke a waiter of it {before} before the end{ended}", waker.tid))
+}
+
 /// `python  Queue.get  queue.py:171`, and the line's end.
 pub(super) fn frame(page: &mut Page, frame: &Frame) {
     start_frame(page, frame);
