@@ -106,6 +106,12 @@ pub enum MmapLock {
 pub struct Bystander {
     /// Its tgid in the host's PID namespace.
     pub pid: u32,
+    /// Its ids from the host's PID namespace inwards.
+    #[serde(default)]
+    pub ns_pids: Vec<u32>,
+    /// Inode of its PID namespace; `None`: not readable.
+    #[serde(default)]
+    pub pid_ns: Option<u64>,
     /// Its parent's tgid.
     pub ppid: u32,
     /// `comm`.

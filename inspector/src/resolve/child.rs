@@ -9,10 +9,12 @@ pub(super) fn wait(blocked: &Blocked<'_>) -> Wait {
     let (text, owners) = match target(blocked) {
         Target::One(ns_pid) => {
             let pid = blocked.scene.host_pid(blocked.process, ns_pid);
-            (
-                format!("end of child {ns_pid}"),
-                pid.map(|pid| owner(blocked, pid, "named in the call")).into_iter().collect(),
-            )
+            let text = match pid {
+                Some(pid) if pid != ns_pid => format!("end of child {pid} ({ns_pid} in its container)"),
+                Some(_) => format!("end of child {ns_pid}"),
+                None => format!("end of child {ns_pid}, as its container numbers it"),
+            };
+            (text, pid.map(|pid| owner(blocked, pid, "named in the call")).into_iter().collect())
         }
         Target::Host(pid) => {
             (format!("end of child {pid}"), vec![owner(blocked, pid, "the pidfd named in the call")])

@@ -128,17 +128,23 @@ impl<'a> Scene<'a> {
     }
 
     /// The host's pid of the process that calls itself `ns_pid` where `asker` lives. Outside PID namespaces the two are
-    /// the same; inside, it is that of a captured process of the very same namespace, or not known.
+    /// the same; inside, it is that of a process of the very same namespace or of a child (which may be the first of a
+    /// namespace of its own), or not known.
     pub(super) fn host_pid(&self, asker: &Process, ns_pid: u32) -> Option<u32> {
-        if asker.ns_pids.len() <= 1 {
+        let level = asker.ns_pids.len().saturating_sub(1);
+        if level == 0 {
             return Some(ns_pid);
         }
-        let namespace = asker.pid_ns?;
-        let processes = &self.capture.processes;
-        let found = processes
-            .iter()
-            .find(|other| other.pid_ns == Some(namespace) && other.ns_pids.last() == Some(&ns_pid));
-        found.map(|process| process.pid)
+        let captured = self.capture.processes.iter();
+        let captured = captured.map(|other| (other.pid, other.ppid, other.pid_ns, &other.ns_pids));
+        let beside = self.capture.bystanders.iter();
+        let beside = beside.map(|other| (other.pid, other.ppid, other.pid_ns, &other.ns_pids));
+        let mut all = captured.chain(beside);
+        let found = all.find(|(_, ppid, namespace, numbers)| {
+            let same = asker.pid_ns.is_some() && *namespace == asker.pid_ns && numbers.len() == level + 1;
+            (same || *ppid == asker.pid) && numbers.get(level) == Some(&ns_pid)
+        });
+        found.map(|(pid, ..)| pid)
     }
 }
 

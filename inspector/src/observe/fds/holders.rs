@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     hash::BuildHasher,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -86,7 +87,7 @@ pub fn holders<S: BuildHasher>(
         let bystander = patience.run(Duration::ZERO, move || {
             let fds = held(pid, &shared, ended);
             let wanted = !fds.is_empty() || shared.pids.contains(&pid);
-            wanted.then(|| identity(pid).map(|bystander| Bystander { fds, ..bystander })).flatten()
+            wanted.then(|| identity(pid).map(|bystander| inside(Bystander { fds, ..bystander }))).flatten()
         });
         match bystander {
             Ok(bystander) => found.extend(bystander),
@@ -118,7 +119,10 @@ pub fn children<S: BuildHasher>(
             return (found, vec![Gap::host("fds", reason)]);
         }
         let child = patience.run(Duration::ZERO, move || identity(pid)).ok().flatten();
-        found.extend(child.filter(|child| parents.contains(&child.ppid)));
+        if let Some(child) = child.filter(|child| parents.contains(&child.ppid)) {
+            let known = child.clone();
+            found.push(patience.run(Duration::ZERO, move || inside(child)).unwrap_or(known));
+        }
     }
     (found, Vec::new())
 }
@@ -177,8 +181,18 @@ fn identity(pid: u32) -> Option<Bystander> {
         comm: stat.comm,
         state: stat.state,
         start_unix_ns: boot_unix_ns().saturating_add(ticks_ns(stat.start_ticks)),
-        fds: Vec::new(),
+        ..Bystander::default()
     })
+}
+
+/// With its ids in other PID namespaces.
+fn inside(bystander: Bystander) -> Bystander {
+    let root = format!("/proc/{}", bystander.pid);
+    let status = read_bounded(&format!("{root}/status"), 64 << 10).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let ns_pids = numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+    let pid_ns = fs::metadata(format!("{root}/ns/pid")).ok().map(|namespace| namespace.ino());
+    Bystander { ns_pids, pid_ns, ..bystander }
 }
 
 /// Wall clock of the boot, nanoseconds since the epoch: `CLOCK_REALTIME` less `CLOCK_BOOTTIME`.
