@@ -69,6 +69,10 @@ pub struct Options<'a> {
     pub user: bool,
     /// Its root was entered by `chroot` alone.
     pub only_chroot: bool,
+    /// It shares the host's PID namespace.
+    pub hosts_pids: bool,
+    /// It has the host's `/sys`.
+    pub sys: bool,
     /// Its host name.
     pub hostname: Option<&'a str>,
 }
@@ -89,6 +93,7 @@ impl Container {
         let base = folder()?;
         let mut command = Command::new(compile::c("containers/enter.c", &[])?);
         command.args(options.user.then_some("-u")).args(options.only_chroot.then_some("-c"));
+        command.args(options.hosts_pids.then_some("-p")).args(options.sys.then_some("-s"));
         command.args(options.hostname.iter().flat_map(|name| ["-n", name]));
         let lower = image.folder.path().display();
         let lower = if image.over_host { format!("{lower}:/") } else { lower.to_string() };

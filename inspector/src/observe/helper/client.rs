@@ -1,6 +1,6 @@
 //! inspector's end: starts a helper, asks it under deadlines, ends it.
 
-use std::{os::fd::AsRawFd as _, path::Path, process::Stdio, time::Duration};
+use std::{fs::File, io, os::fd::AsRawFd as _, path::Path, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -77,7 +77,7 @@ impl std::fmt::Display for Progress {
 pub enum HelperError {
     /// It could not be started or spoken to.
     #[error("the helper process failed: {0}")]
-    Failed(#[from] std::io::Error),
+    Failed(#[from] io::Error),
     /// It ended instead of answering.
     #[error("the helper process ended while it read this process ({0})")]
     Ended(String),
@@ -117,7 +117,7 @@ impl Helper {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // A helper that the kernel does not let go must not keep a pipe open that somebody reads to its end.
-            .stderr(Stdio::null())
+            .stderr(nowhere()?)
             // What it reads of a process with a thousand threads is tens of MiB, each byte touched once: with large pages, and
             // without giving any back, that costs fewer page faults.
             .env("GLIBC_TUNABLES", MALLOC)
@@ -184,7 +184,7 @@ impl Helper {
         let bytes = protocol::encode(ask)?;
         match timeout(deadline, self.input.write_all(&bytes)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(self.ended().await),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.ended().await),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(HelperError::Late { waited: deadline, seen: self.progress() }),
         }
@@ -236,19 +236,27 @@ impl Helper {
 }
 
 /// One message's body; `None` at the end of the stream.
-async fn receive(output: &mut ChildStdout) -> std::io::Result<Option<Vec<u8>>> {
+async fn receive(output: &mut ChildStdout) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match output.read_exact(&mut length).await {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     };
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_MESSAGE {
-        return Err(std::io::Error::other(format!("a message of {length} bytes is over the limit")));
+        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
     }
     let mut body = Vec::new();
     output.take(length as u64).read_to_end(&mut body).await?;
     Ok(Some(body))
+}
+
+/// Where what is written is lost. A container with nothing but this program in it has no `/dev/null`.
+fn nowhere() -> io::Result<Stdio> {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        return Ok(null.into());
+    }
+    Ok(rustix::fs::memfd_create("nowhere", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io;
 pub enum TasksError {
     /// The kernel's type information could not be read.
     #[error(
-        "cannot read the kernel's types at /sys/kernel/btf/vmlinux: {0}; a kernel built with CONFIG_DEBUG_INFO_BTF has them"
+        "cannot read the kernel's types at /sys/kernel/btf/vmlinux: {0}; a kernel built with CONFIG_DEBUG_INFO_BTF has them, where /sys is mounted"
     )]
     Btf(#[source] io::Error),
     /// The kernel's types lack what the walk cannot do without.
