@@ -20,6 +20,8 @@ pub(crate) struct Stat {
     pub(crate) state: TaskState,
     /// 4.
     pub(crate) ppid: u32,
+    /// 5: its process group.
+    pub(crate) pgid: u32,
     /// From 9, `flags`.
     pub(crate) kernel_thread: bool,
     /// 22: when it was started, in clock ticks after the boot.
@@ -47,6 +49,7 @@ impl Stat {
             comm: before.split_once('(')?.1.to_owned(),
             state: TaskState::from_letter(fields.first()?.chars().next()?),
             ppid: u32::try_from(number(4)?).ok()?,
+            pgid: number(5).and_then(|group| u32::try_from(group).ok()).unwrap_or(0),
             kernel_thread: number(9)? & PF_KTHREAD != 0,
             start_ticks: number(22)?,
             start_code: number(26).unwrap_or(0),
@@ -76,6 +79,7 @@ mod tests {
             comm: "a) (b R 1".into(),
             state: TaskState::Stopped,
             ppid: 5,
+            pgid: 7,
             kernel_thread: false,
             start_ticks: 4242,
             start_code: 55,

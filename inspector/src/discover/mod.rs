@@ -286,6 +286,7 @@ impl<'k> Finder<'k> {
             ns_pids: now.ns_pids,
             pid_ns: links.pid_ns,
             ppid: now.ppid,
+            pgid: now.pgid,
             comm: now.comm,
             cmdline: arguments,
             exe: links.exe,

@@ -20,6 +20,7 @@ pub(super) struct Basics {
     pub(super) comm: String,
     pub(super) state: TaskState,
     pub(super) ppid: u32,
+    pub(super) pgid: u32,
     pub(super) kernel_thread: bool,
     pub(super) start_ticks: u64,
     pub(super) tgid: u32,
@@ -43,8 +44,8 @@ impl Basics {
     }
 
     fn parse(stat: &str, status: &str) -> Option<Self> {
-        let Stat { comm, state, ppid, kernel_thread, start_ticks, .. } = Stat::parse(stat)?;
-        Self { comm, state, ppid, kernel_thread, start_ticks, ..Self::default() }.with_status(status)
+        let Stat { comm, state, ppid, pgid, kernel_thread, start_ticks, .. } = Stat::parse(stat)?;
+        Self { comm, state, ppid, pgid, kernel_thread, start_ticks, ..Self::default() }.with_status(status)
     }
 
     fn with_status(mut self, status: &str) -> Option<Self> {
@@ -58,6 +59,8 @@ impl Basics {
                 "TracerPid" => self.tracer_pid = values.next()?,
                 "Uid" => self.uid = values.next()?,
                 "Threads" => self.threads = values.next()?,
+                // From the host's PID namespace inwards.
+                "NSpgid" => self.pgid = values.next()?,
                 "NSpid" => self.ns_pids = values.take(MAX_PID_NS_LEVEL + 1).collect(),
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Bystander, Gap, LockWait, Probes, Process, Socket};
+use super::{Bystander, Gap, IpcObject, LockWait, Probes, Process, Socket};
 
 /// Version of the capture's layout; a reader accepts this one and every older one.
 pub const CAPTURE_VERSION: u32 = 1;
@@ -31,6 +31,9 @@ pub struct Capture {
     /// What the probes on system calls saw; `None`: there were none.
     #[serde(default)]
     pub probes: Option<Probes>,
+    /// System V objects that threads of the wanted processes wait on.
+    #[serde(default)]
+    pub ipc: Vec<IpcObject>,
     /// What could not be read, and why.
     pub gaps: Vec<Gap>,
 }

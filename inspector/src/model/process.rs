@@ -21,6 +21,9 @@ pub struct Process {
     pub pid_ns: Option<u64>,
     /// Its parent's tgid.
     pub ppid: u32,
+    /// Its process group, the host's number; 0: not known.
+    #[serde(default)]
+    pub pgid: u32,
     /// `comm`, at most 15 bytes.
     pub comm: String,
     /// Arguments; `setproctitle` overwrites them with one string.
@@ -114,6 +117,9 @@ pub struct Bystander {
     pub pid_ns: Option<u64>,
     /// Its parent's tgid.
     pub ppid: u32,
+    /// Its process group, the host's number; 0: not known.
+    #[serde(default)]
+    pub pgid: u32,
     /// `comm`.
     pub comm: String,
     /// State of the thread-group leader.

@@ -17,6 +17,8 @@ const MAX_SOCKADDR: u64 = 128;
 const MAX_WAITV: u64 = 128;
 /// Bytes of a path kept.
 const MAX_PATH: u64 = 256;
+/// Most operations of a `semop` kept.
+const MAX_SEMOPS: u64 = 64;
 /// `sizeof(struct timespec)` and of `struct timeval`.
 const TIMESPEC: u64 = 16;
 /// Pages are the unit that can be unmapped: a piece that crosses one is cut there, so that a missing page costs only
@@ -64,7 +66,11 @@ pub fn wanted(arch: &str, syscall: &Syscall) -> Vec<(u64, usize)> {
         "connect" => pieces.add(a1, (a2 & 0xffff_ffff).min(MAX_SOCKADDR)),
         "sendto" => pieces.add(a4, (a5 & 0xffff_ffff).min(MAX_SOCKADDR)),
         "recvmmsg" | "mq_timedsend" | "mq_timedreceive" => pieces.add(a4, TIMESPEC),
-        "semtimedop" => pieces.add(a3, TIMESPEC),
+        "semop" => pieces.add(a1, operations(a2)),
+        "semtimedop" => {
+            pieces.add(a1, operations(a2));
+            pieces.add(a3, TIMESPEC);
+        }
         "rt_sigtimedwait" => {
             pieces.add(a0, 8);
             pieces.add(a2, TIMESPEC);
@@ -79,6 +85,11 @@ pub fn wanted(arch: &str, syscall: &Syscall) -> Vec<(u64, usize)> {
         _ => {}
     }
     pieces.0
+}
+
+/// Bytes of a number of `struct sembuf`.
+fn operations(count: u64) -> u64 {
+    (count & 0xffff_ffff).min(MAX_SEMOPS).saturating_mul(6)
 }
 
 #[derive(Default)]

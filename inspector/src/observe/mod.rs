@@ -7,12 +7,14 @@
 
 pub mod arguments;
 mod assemble;
+mod calls;
 mod cgroups;
 pub mod fds;
 pub mod frames;
 mod gaps;
 pub mod helper;
 mod host;
+mod ipc;
 mod mapped_file;
 mod maps;
 pub mod memory;

@@ -5,10 +5,11 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::{
+    calls::Calls,
     fds::{self, Shared},
-    sockets,
+    ipc, sockets,
 };
-use crate::model::{Bystander, Fd, FdKind, Gap, LockClass, LockWait, Process, Socket};
+use crate::model::{Bystander, Fd, FdKind, Gap, IpcObject, LockClass, LockWait, Process, Socket};
 
 /// What one walk may take here; each bounds itself below that.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -20,6 +21,7 @@ pub(super) struct Peers {
     pub(super) sockets: Vec<Socket>,
     pub(super) bystanders: Vec<Bystander>,
     pub(super) locks: Vec<LockWait>,
+    pub(super) ipc: Vec<IpcObject>,
     pub(super) gaps: Vec<Gap>,
 }
 
@@ -73,6 +75,13 @@ pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
     let mut peers = aside("fds", move || {
         let (locks, mut gaps) =
             if calls.lock { fds::lock_waits(&|pid| captured.contains(&pid)) } else { Default::default() };
+        let (ipc, more) = ipc::read(&calls.ipc);
+        gaps.extend(more);
+        let last = ipc.iter().flat_map(|object| {
+            let semaphores = object.semaphores.iter().map(|semaphore| semaphore.last);
+            semaphores.chain([object.last_sender, object.last_receiver])
+        });
+        shared.pids.extend(last.filter(|&pid| pid != 0));
         for LockWait { held, .. } in &locks {
             match held.class {
                 LockClass::Posix | LockClass::Lease => shared.pids.extend(held.pid),
@@ -88,44 +97,12 @@ pub(super) async fn find(processes: &[Process], found: Peers) -> Peers {
             bystanders.extend(children);
             gaps.extend(more);
         }
-        Peers { bystanders, locks, gaps, ..Peers::default() }
+        Peers { bystanders, locks, ipc, gaps, ..Peers::default() }
     })
     .await;
     peers.sockets = sockets;
     peers.gaps.extend(socket_gaps);
     peers
-}
-
-/// What the threads' calls need to be looked for.
-#[derive(Debug, Default)]
-struct Calls {
-    /// One waits for a child.
-    child: bool,
-    /// One waits for a file lock.
-    lock: bool,
-    /// Message queues, by mount id and inode.
-    queues: Vec<(u32, u64)>,
-}
-
-impl Calls {
-    fn of(processes: &[Process]) -> Self {
-        let mut calls = Self::default();
-        for process in processes {
-            for syscall in process.threads.iter().filter_map(|thread| thread.syscall) {
-                match syscall.name(std::env::consts::ARCH) {
-                    Some("wait4" | "waitid" | "vfork" | "clone" | "clone3") => calls.child = true,
-                    Some("flock" | "fcntl") => calls.lock = true,
-                    Some("mq_timedsend" | "mq_timedreceive") => {
-                        let fd = syscall.arguments[0] as i32;
-                        let open = process.fds.iter().find(|open| open.fd == fd);
-                        calls.queues.extend(open.and_then(|open| open.details.as_ref()?.file));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        calls
-    }
 }
 
 /// Runs a walk that blocks, and leaves it to itself if it takes too long.

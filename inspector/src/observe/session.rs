@@ -141,6 +141,7 @@ impl Session<'_> {
             sockets: peers.sockets,
             locks: peers.locks,
             probes: probed,
+            ipc: peers.ipc,
             gaps: self.gaps,
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Wait {
             let awaited = targets::expand(blocked, targets.iter().copied());
             let nested = awaited.iter().any(|one| one.through.is_some());
             let within = if nested {
-                format!(", {} with those of sets among them", awaited.len())
+                format!(" ({} with those of the sets in it)", awaited.len())
             } else {
                 String::new()
             };

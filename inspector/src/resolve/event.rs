@@ -1,14 +1,12 @@
-//! Eventfds, signals, System V semaphores and io_uring.
+//! Eventfds and signals.
 
 use super::{
+    kernel,
     scene::{Blocked, Object},
     text,
     time::Timeout,
 };
-use crate::model::{Certainty, FdKind, Wait, WaitKind};
-
-/// `IORING_ENTER_EXT_ARG` (`include/uapi/linux/io_uring.h`).
-const IORING_ENTER_EXT_ARG: u64 = 8;
+use crate::model::{Certainty, Wait, WaitKind};
 
 /// A blocked read (the count is 0) or write (the count is full) of an eventfd. Nobody owns it; processes that share it
 /// are the only ones who can signal it, besides the waiter's own threads.
@@ -19,9 +17,11 @@ pub(super) fn eventfd(blocked: &Blocked<'_>, id: Option<u64>, count: u64) -> Wai
         blocked.owners(Object::EventFd(id), Certainty::Likely, &evidence, |holder| holder.pid != own)
     });
     let name = id.map(|id| format!(" {id}")).unwrap_or_default();
+    let alone = owners.is_empty() && blocked.scene.saw_all_holders();
+    let by = if alone { ": only threads of its own process have it" } else { "" };
     Wait {
         kind: WaitKind::Eventfd,
-        text: format!("eventfd{name} (count {count})"),
+        text: format!("eventfd{name} (count {count}){by}"),
         fd: Some(blocked.fd(0)),
         owners,
         open_ended: true,
@@ -46,37 +46,15 @@ pub(super) fn signal(blocked: &Blocked<'_>) -> Wait {
     timeout.of(Wait { kind: WaitKind::Signal, text: format!("a signal{set}"), fd, ..Wait::default() })
 }
 
-/// `semop`, `semtimedop`.
-pub(super) fn sysv_semaphore(blocked: &Blocked<'_>) -> Wait {
-    let timeout = match blocked.name {
-        "semtimedop" => Timeout::relative_at(blocked, blocked.argument(3)),
-        _ => Timeout::NONE,
-    };
-    timeout.of(Wait {
-        kind: WaitKind::Semaphore,
-        text: format!("System V semaphore set {}", blocked.fd(0)),
-        flavour: Some("sysv".to_owned()),
-        ..Wait::default()
-    })
-}
-
-/// `io_uring_enter` that waits for completions.
-pub(super) fn io_uring(blocked: &Blocked<'_>) -> Wait {
+/// A blocked read or write of something that no other decoder knows: inotify, fanotify, userfaultfd, a perf event.
+pub(super) fn other(blocked: &Blocked<'_>) -> Wait {
     let fd = blocked.fd(0);
-    let known = matches!(blocked.open(fd).map(|open| &open.kind), Some(FdKind::IoUring));
-    // `struct io_uring_getevents_arg`: the address of the time-out is its last word.
-    let timeout = if blocked.argument(3) & IORING_ENTER_EXT_ARG == 0 {
-        Timeout::NONE
-    } else {
-        match blocked.argument(4).checked_add(16).and_then(|at| blocked.thread.saved_u64(at)) {
-            Some(0) => Timeout::NONE,
-            Some(_) | None => Timeout::UNREAD,
-        }
-    };
-    timeout.of(Wait {
-        kind: WaitKind::IoUring,
-        text: format!("at least {} io_uring completions", blocked.argument(2) as u32),
-        fd: known.then_some(fd),
+    let what = text::descriptor(blocked.scene, blocked.open(fd));
+    Wait {
+        kind: WaitKind::Other,
+        text: format!("{} of {what}", blocked.name),
+        fd: Some(fd),
+        kernel_function: kernel::reason(blocked.kernel()).map(str::to_owned),
         ..Wait::default()
-    })
+    }
 }

@@ -35,8 +35,8 @@ pub(super) fn resolve(blocked: &Blocked<'_>) -> Option<Wait> {
     let range = wanted.as_ref().map(range).unwrap_or_default();
     let by = match held.as_slice() {
         [] => String::new(),
-        [lock] => format!(", in the way of which is a {} lock{}", name(lock), range_of(lock)),
-        several => format!(", in the way of which are {} locks", several.len()),
+        [lock] => format!("; in its way: {} lock{}", name(lock), range_of(lock)),
+        several => format!("; in its way: {} locks", several.len()),
     };
     Some(Wait {
         kind: WaitKind::FileLock,

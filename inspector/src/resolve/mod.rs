@@ -9,10 +9,12 @@ mod event;
 mod file;
 mod futex;
 mod inet;
+mod ipc;
 mod kernel;
 mod lock;
 mod pipe;
 mod poll;
+mod ring;
 mod scene;
 mod socket;
 pub mod stacks;
@@ -113,8 +115,10 @@ fn call(blocked: &Blocked<'_>) -> Wait {
         "flock" | "fcntl" => lock::resolve(blocked),
         "ioctl" => file::ioctl(blocked),
         "pause" | "rt_sigsuspend" | "rt_sigtimedwait" => Some(event::signal(blocked)),
-        "semop" | "semtimedop" => Some(event::sysv_semaphore(blocked)),
-        "io_uring_enter" => Some(event::io_uring(blocked)),
+        "semop" | "semtimedop" => Some(ipc::semaphore(blocked)),
+        "msgsnd" | "msgrcv" => Some(ipc::queue(blocked)),
+        "mq_timedsend" | "mq_timedreceive" => Some(ipc::posix_queue(blocked)),
+        "io_uring_enter" => Some(ring::resolve(blocked)),
         _ => None,
     };
     decoded.unwrap_or_else(|| kernel::undecoded(blocked))
@@ -142,6 +146,6 @@ fn transfer(blocked: &Blocked<'_>, direction: Direction) -> Option<Wait> {
         Some(FdKind::File { path }) => Some(file::transfer(blocked, path)),
         // Descriptors could not be read: the call or the kernel's frames still tell the family.
         None => kernel::transfer(blocked, direction),
-        Some(_) => None,
+        Some(_) => Some(event::other(blocked)),
     }
 }

@@ -178,6 +178,7 @@ fn identity(pid: u32) -> Option<Bystander> {
     Some(Bystander {
         pid,
         ppid: stat.ppid,
+        pgid: stat.pgid,
         comm: stat.comm,
         state: stat.state,
         start_unix_ns: boot_unix_ns().saturating_add(ticks_ns(stat.start_ticks)),

@@ -168,7 +168,8 @@ fn list(folder: &Path) -> io::Result<Vec<i32>> {
     Ok(numbers)
 }
 
-fn read_bounded(path: &str, limit: u64) -> io::Result<String> {
+/// Reads a file of `/proc`, at most `limit` bytes.
+pub(super) fn read_bounded(path: &str, limit: u64) -> io::Result<String> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
