@@ -34,6 +34,17 @@ fn with(compiler: &str, source: &str, flags: &[&str]) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// As [`c`] for a C++20 source; `None`, with a line on stderr, where there is no `c++`.
+#[allow(clippy::print_stderr, reason = "a fixture that was left out must be seen in the test's output")]
+pub fn cpp(source: &str, flags: &[&str]) -> Result<Option<PathBuf>> {
+    if Command::new("c++").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: {source}: no c++ (install g++)");
+        return Ok(None);
+    }
+    let flags: Vec<&str> = ["-std=c++20"].into_iter().chain(flags.iter().copied()).collect();
+    with("c++", source, &flags).map(Some)
+}
+
 fn compile(compiler: &str, source: &Path, flags: &[&str], program: &Path) -> Result<()> {
     // Several tests may want the same fixture at once: each compiles into a file of its own, the rename is atomic.
     let unique = tempfile::Builder::new().prefix(".cc-").tempdir_in(program.parent().unwrap_or(program))?;

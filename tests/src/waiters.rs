@@ -7,20 +7,27 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{Document, Fixture, Inspector, compile, paths, procfs};
 
 /// Compiles a fixture of `waits/`.
 pub fn program(source: &str) -> Result<PathBuf> {
+    program_with(source, &[])
+}
+
+/// As [`program`], with flags for the compiler.
+pub fn program_with(source: &str, flags: &[&str]) -> Result<PathBuf> {
     // The fixtures share a header that the cache of compiled programs does not know of.
     let mut digest = DefaultHasher::new();
     std::fs::read(paths::fixtures().join("waits/common.h"))?.hash(&mut digest);
-    compile::c(&format!("waits/{source}"), &[&format!("-DCOMMON_VERSION={}ULL", digest.finish())])
+    let version = format!("-DCOMMON_VERSION={}ULL", digest.finish());
+    compile::c(&format!("waits/{source}"), &[&[version.as_str()], flags].concat())
 }
 
-/// The threads of a fixture as it named them: `ready {NAME: {"tid": N, "address": N, "fd": N, "owner": N}}`.
+/// The threads of a fixture as it named them: `ready {NAME: {"tid": N, "address": N, "fd": N, "owner": N}}`, and `"pid": N`
+/// where it is more than one process.
 #[derive(Debug)]
 pub struct Waiters {
     /// The program.
@@ -53,20 +60,44 @@ impl Waiters {
         tid.and_then(|tid| u32::try_from(tid).ok()).with_context(|| format!("the fixture has no {name}"))
     }
 
+    /// A number that it said of a thread.
+    pub fn number(&self, name: &str, key: &str) -> Option<u64> {
+        self.named.get(name)?[key].as_u64()
+    }
+
+    /// The process of a name.
+    pub fn pid_of(&self, name: &str) -> u32 {
+        self.number(name, "pid").and_then(|pid| u32::try_from(pid).ok()).unwrap_or(self.pid())
+    }
+
+    /// Its processes: the one that was started, and those of its rows.
+    pub fn pids(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.named.keys().map(|name| self.pid_of(name)).collect();
+        pids.push(self.pid());
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
     /// Waits until all its threads but `running` block.
     pub fn wait_blocked(&self) -> Result<()> {
         for name in self.named.keys().filter(|name| *name != "running") {
-            procfs::wait_blocked(self.pid(), self.tid(name)?).with_context(|| name.clone())?;
+            procfs::wait_blocked(self.pid_of(name), self.tid(name)?).with_context(|| name.clone())?;
         }
         Ok(())
     }
 
     /// What `inspector dump` says of them.
     pub fn dump(&self) -> Result<Waits> {
-        let document = Inspector::json("dump", &[self.pid()]).document()?;
+        self.dump_of(&self.pids())
+    }
+
+    /// What it says of the threads of these processes, and is told of no others.
+    pub fn dump_of(&self, pids: &[u32]) -> Result<Waits> {
+        let document = Inspector::json("dump", pids).document()?;
         let mut threads = BTreeMap::new();
-        for name in self.named.keys() {
-            let thread = document.thread(self.pid(), self.tid(name)?).with_context(|| name.clone())?;
+        for name in self.named.keys().filter(|name| pids.contains(&self.pid_of(name))) {
+            let thread = document.thread(self.pid_of(name), self.tid(name)?).with_context(|| name.clone())?;
             threads.insert(name.clone(), thread.clone());
         }
         Ok(Waits { threads, document })
@@ -74,13 +105,22 @@ impl Waiters {
 
     /// Stops it, continues it, and waits until its threads block again.
     pub fn stop_and_continue(&self) -> Result<()> {
-        self.fixture.signal(Signal::STOP)?;
-        for &tid in &procfs::tids(self.pid()) {
-            procfs::wait_state(self.pid(), tid, "T")?;
+        for pid in self.pids() {
+            signal(pid, Signal::STOP)?;
+            for &tid in &procfs::tids(pid) {
+                procfs::wait_state(pid, tid, "T")?;
+            }
         }
-        self.fixture.signal(Signal::CONT)?;
+        for pid in self.pids() {
+            signal(pid, Signal::CONT)?;
+        }
         self.wait_blocked()
     }
+}
+
+fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(pid.cast_signed()).context("a pid is never 0")?;
+    Ok(kill_process(pid, signal)?)
 }
 
 /// One report about them.
@@ -105,6 +145,7 @@ impl Waits {
         let keys = [
             "kind",
             "address",
+            "object",
             "flavour",
             "fd",
             "inode",
@@ -113,6 +154,7 @@ impl Waits {
             "socket_state",
             "has_deadline",
             "owners",
+            "owner_gone",
         ];
         keys.iter().map(|key| (key.to_string(), wait[*key].clone())).collect::<serde_json::Map<_, _>>().into()
     }
@@ -129,6 +171,22 @@ impl Waits {
         }
         let timed = ["timed", "until", "sleep", "ppoll", "timerfd"].iter().any(|mark| name.contains(mark));
         ensure!(wait["has_deadline"] == timed, "{name}: deadline {timed} expected, got {wait:#}");
+        Ok(())
+    }
+
+    /// Checks kind and flavour; `-`: no flavour.
+    pub fn is(&self, name: &str, kind: &str, flavour: &str) -> Result<()> {
+        let wait = self.wait(name);
+        let said = (wait["kind"].as_str().unwrap_or(""), wait["flavour"].as_str().unwrap_or("-"));
+        ensure!(said == (kind, flavour), "{name}: {kind} {flavour} expected, got {wait:#}");
+        Ok(())
+    }
+
+    /// Checks that this thread is the only owner, and so sure.
+    pub fn is_owned(&self, name: &str, tid: u64, certainty: &str) -> Result<()> {
+        let owner = self.owner(name)?;
+        let right = owner["tid"] == tid && owner["certainty"] == certainty;
+        ensure!(right, "{name}: {certainty} owner {tid} expected, got {:#}", self.wait(name));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! A mutex whose owner is no thread of the process any more: nobody is left to release it. The family is thread-died.
+//! A mutex or a read-write lock whose owner is no thread any more: nobody is left to release it. The family is thread-died.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,50 @@ use super::{
     scene::{Actor, Scene},
     weights, words,
 };
-use crate::model::report::{End, Family, Party, PartyKind, Status};
+use crate::model::{
+    SharedObject, WaitKind,
+    report::{End, Family, Party, PartyKind, Status},
+};
 
 /// One finding for each owner that is gone and the mutex that it left locked.
 pub(super) fn findings(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut waiters: BTreeMap<(u32, u32, u64), Vec<Actor<'_>>> = BTreeMap::new();
+    let mut waiters: BTreeMap<(u32, Lock<'_>), Vec<Actor<'_>>> = BTreeMap::new();
     // Whoever has just come may wait for an owner that is younger than the list of threads.
     for actor in scene.actors().filter(|actor| actor.stands() && actor.thread.activity.unchanged) {
         let wait = &actor.resolved.wait;
         if let (Some(owner), Some(address)) = (wait.owner_gone, wait.address) {
-            waiters.entry((actor.process.pid, owner, address)).or_default().push(actor);
+            let own = Lock::Own { pid: actor.process.pid, address };
+            let lock = wait.object.as_ref().map_or(own, Lock::Shared);
+            waiters.entry((owner, lock)).or_default().push(actor);
         }
     }
-    waiters.into_iter().filter_map(|((_, owner, _), waiters)| finding(scene, owner, &waiters)).collect()
+    waiters.into_iter().filter_map(|((owner, _), waiters)| finding(scene, owner, &waiters)).collect()
+}
+
+/// A lock as those know it who wait for it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Lock<'a> {
+    /// In memory of one process.
+    Own { pid: u32, address: u64 },
+    /// In memory that processes share.
+    Shared(&'a SharedObject),
 }
 
 fn finding(scene: &Scene<'_>, owner: u32, waiters: &[Actor<'_>]) -> Option<Finding> {
     let first = waiters.first()?;
     let process = first.process;
+    let wait = &first.resolved.wait;
+    let lock = if wait.kind == WaitKind::Rwlock { "read-write lock" } else { "mutex" };
+    let shared = wait.object.is_some();
+    // In memory that is shared the owner may have been of any of the processes.
+    let (whose, restart) = if shared {
+        (
+            " of a process that shares memory with".to_owned(),
+            "every process that maps that memory, beginning with",
+        )
+    } else {
+        (" of".to_owned(), "process")
+    };
     let mut case = Case::default();
     case.support(
         weights::ABANDONED_LOCK,
@@ -45,7 +71,7 @@ fn finding(scene: &Scene<'_>, owner: u32, waiters: &[Actor<'_>]) -> Option<Findi
         status: Status::Wedged,
         confidence: case.confidence(),
         summary: format!(
-            "tid {owner} of {} is gone and left a mutex locked that {} for",
+            "tid {owner}{whose} {} is gone and left a {lock} locked that {} for",
             words::process(process),
             if waiters.len() == 1 {
                 "a thread waits".to_owned()
@@ -55,21 +81,22 @@ fn finding(scene: &Scene<'_>, owner: u32, waiters: &[Actor<'_>]) -> Option<Findi
         ),
         culprits: vec![Party {
             kind: PartyKind::MissingPeer,
-            pid: Some(process.pid),
+            pid: (!shared).then_some(process.pid),
             tid: None,
             thread: Some(format!("tid {owner}")),
-            role: Some(words::role(process)),
-            detail: "gone: it ended while it held the mutex, or the process was forked meanwhile".into(),
+            role: (!shared).then(|| words::role(process)),
+            detail: format!("gone: it ended while it held the {lock}, or the process was forked meanwhile"),
         }],
         victims: scene.parties(&victim_ends),
         culprit_ends: Vec::new(),
         victim_ends,
         action: format!(
-            "Save this report and restart process {}: nobody can release the mutex. The fix is to unlock on every way out of \
-             the thread (or to lock nothing across fork).",
-            process.pid
+            "Save this report and restart {restart} {}: nobody can release the {lock}. The fix is to unlock on every way out of \
+             the thread (or to lock nothing across fork{}).",
+            process.pid,
+            if shared { "; a robust mutex survives its owner" } else { "" },
         ),
         evidence: case.evidence,
-        would_settle: Some("a second look in a minute: the same threads stand in the same mutex".into()),
+        would_settle: Some("a second look in a minute: the same threads stand in the same lock".into()),
     })
 }

@@ -16,9 +16,11 @@ pub mod probes;
 pub mod process;
 pub mod python;
 pub mod report;
+pub mod sharing;
 pub mod socket;
 pub mod thread;
 pub mod wait;
+pub mod waitv;
 pub mod worker;
 
 pub use capture::{Capture, Host, Tier, Window};
@@ -34,7 +36,9 @@ pub use python::{
     Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread, ThreadState,
 };
 pub use report::Report;
+pub use sharing::{NamedTid, Namesake, SharedMapping, SharedObject};
 pub use socket::{PeerKind, Socket, SocketFamily, SocketProtocol, SocketTimer, TimerKind};
 pub use thread::{Activity, NativeStack, Registers, SavedMemory, Stability, Syscall, TaskState, Thread};
 pub use wait::{Certainty, Owner, Wait, WaitKind};
+pub use waitv::WaitvWord;
 pub use worker::Worker;

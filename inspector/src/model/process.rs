@@ -7,7 +7,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Container, CpuQuota, Fd, Frame, PythonRuntime, TaskState, Thread, Worker};
+use super::{
+    Container, CpuQuota, Fd, Frame, NamedTid, PythonRuntime, SharedMapping, SharedObject, TaskState, Thread,
+    Worker,
+};
 
 /// A wanted process and all its threads.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -71,6 +74,12 @@ pub struct Process {
     pub thread_count: u32,
     /// Its open descriptors, by number.
     pub fds: Vec<Fd>,
+    /// Its shared mappings, by address; `None`: not read, or a capture that was made before they were kept.
+    #[serde(default)]
+    pub shared_memory: Option<Vec<SharedMapping>>,
+    /// Whom words in shared memory name that its threads wait for.
+    #[serde(default)]
+    pub named_tids: Vec<NamedTid>,
 }
 
 impl Process {
@@ -82,6 +91,18 @@ impl Process {
     /// Inodes of the sockets that it holds.
     pub fn socket_inodes(&self) -> BTreeSet<u64> {
         self.fds.iter().filter_map(Fd::socket_inode).collect()
+    }
+
+    /// What lies at `address`, where other processes can map it too.
+    pub fn shared_object(&self, address: u64) -> Option<SharedObject> {
+        let mappings = self.shared_memory.as_deref()?;
+        let after = mappings.partition_point(|mapping| mapping.start <= address);
+        mappings.get(after.checked_sub(1)?)?.object_at(address)
+    }
+
+    /// Whether it maps `object`.
+    pub fn maps(&self, object: &SharedObject) -> bool {
+        self.shared_memory.iter().flatten().any(|mapping| mapping.holds(object))
     }
 
     /// The frames of a list of indices; an index out of range (a damaged capture) is left out.

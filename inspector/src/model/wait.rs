@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::SocketTimer;
+use super::{SharedObject, SocketTimer};
 
 /// Kind of wait. The names are promised to other tools.
 #[derive(
@@ -176,7 +176,11 @@ pub struct Wait {
     /// Address of the object in user memory (mutex, semaphore, futex word), lock address of a parking-lot wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
-    /// Flavour of the object: `normal`, `recursive`, `errorcheck`, `robust`, `pi`; `reader`, `writer`.
+    /// Identity of the object where it lies in memory that processes share: the same in each of them, whatever its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<SharedObject>,
+    /// Flavour of the object: `normal`, `recursive`, `errorcheck`, `robust`, `pi`; `reader`, `writer`; `barrier`, `once`; for
+    /// locks of other runtimes their name there (`rust std::sync::Mutex`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flavour: Option<String>,
     /// The descriptor.
@@ -240,8 +244,9 @@ pub struct Wait {
     /// to do so again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_waker: Option<LastWaker>,
-    /// The tid (the target's own number) that a private pthread mutex names as its owner and that no thread of the process
-    /// has: it ended while it held the mutex, or the process was forked meanwhile. Either way nobody is left to release it.
+    /// The tid (the target's own number) that a pthread mutex or a read-write lock names as its owner and that no thread has
+    /// which could have taken it: it ended while it held the lock, or the process was forked meanwhile. Either way nobody is
+    /// left to release it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_gone: Option<u32>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Sources: the calls' prototypes in `include/linux/syscalls.h`, structure sizes in `include/uapi/linux` (64-bit).
 
-use crate::model::Syscall;
+use crate::model::{SavedMemory, Syscall, WaitvWord};
 
 /// Bytes kept on each side of a futex word: enough for every glibc object (a condition variable reaches 44 bytes
 /// before its word, a mutex 40 after).
@@ -13,8 +13,6 @@ const MAX_POLL: u64 = 1024;
 const MAX_SELECT: u64 = 8192;
 /// Most bytes kept of a socket address (`sizeof(struct sockaddr_storage)`).
 const MAX_SOCKADDR: u64 = 128;
-/// Most `futex_waitv` entries (`FUTEX_WAITV_MAX`).
-const MAX_WAITV: u64 = 128;
 /// Bytes of a path kept.
 const MAX_PATH: u64 = 256;
 /// Most operations of a `semop` kept.
@@ -33,6 +31,10 @@ pub fn wanted(arch: &str, syscall: &Syscall) -> Vec<(u64, usize)> {
     match syscall.name(arch).unwrap_or_default() {
         "futex" => {
             pieces.futex(a0);
+            // The mutex that a FUTEX_WAIT_REQUEUE_PI is moved to.
+            if a1 & 0x7f == 11 {
+                pieces.futex(a4);
+            }
             // FUTEX_WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2: the other commands use the argument as a
             // number.
             if matches!(a1 & 0x7f, 0 | 6 | 9 | 11 | 13) {
@@ -44,7 +46,7 @@ pub fn wanted(arch: &str, syscall: &Syscall) -> Vec<(u64, usize)> {
             pieces.add(a4, TIMESPEC);
         }
         "futex_waitv" => {
-            pieces.add(a0, a1.min(MAX_WAITV).saturating_mul(24));
+            pieces.add(a0, WaitvWord::bytes(a1));
             pieces.add(a3, TIMESPEC);
         }
         "poll" => pieces.add(a0, a1.min(MAX_POLL).saturating_mul(8)),
@@ -90,6 +92,26 @@ pub fn wanted(arch: &str, syscall: &Syscall) -> Vec<(u64, usize)> {
 /// Bytes of a number of `struct sembuf`.
 fn operations(count: u64) -> u64 {
     (count & 0xffff_ffff).min(MAX_SEMOPS).saturating_mul(6)
+}
+
+/// What the memory that was read leads to: both sides of each word of a `futex_waitv`.
+pub fn wanted_next(arch: &str, syscall: &Syscall, saved: &[SavedMemory]) -> Vec<(u64, usize)> {
+    let mut pieces = Pieces::default();
+    if syscall.name(arch) == Some("futex_waitv") {
+        for word in WaitvWord::saved(syscall, saved) {
+            pieces.futex(word.address);
+        }
+    }
+    pieces.0
+}
+
+/// The futex words that the call waits for; those of a `futex_waitv` from what was read of its array.
+pub fn futex_words(arch: &str, syscall: &Syscall, saved: &[SavedMemory]) -> Vec<u64> {
+    match syscall.name(arch) {
+        Some("futex" | "futex_wait") => vec![syscall.arguments[0]],
+        Some("futex_waitv") => WaitvWord::saved(syscall, saved).iter().map(|word| word.address).collect(),
+        _ => Vec::new(),
+    }
 }
 
 #[derive(Default)]
@@ -155,6 +177,27 @@ mod tests {
     }
 
     #[test]
+    fn every_word_of_a_waitv_is_kept_with_its_surroundings() {
+        let syscall = call("futex_waitv", [0x7000_0ff0, 2, 0, 0, 0, 0]);
+        assert_eq!(
+            wanted("x86_64", &syscall),
+            [(0x7000_0ff0, 16), (0x7000_1000, 32)],
+            "the array, on two pages"
+        );
+        let array: Vec<u8> = [2, 0x6000_0100, 2, 0, 0x5000_0200, 2]
+            .iter()
+            .flat_map(|&word: &u64| word.to_le_bytes())
+            .collect();
+        let (first, second) = array.split_at(16);
+        let piece = |address, bytes: &[u8]| SavedMemory { address, bytes: bytes.to_vec() };
+        let saved = [piece(0x7000_1000, second), piece(0x7000_0ff0, first)];
+        let next = wanted_next("x86_64", &syscall, &saved);
+        assert_eq!(next, [(0x6000_00c0, 64), (0x6000_0100, 64), (0x5000_01c0, 64), (0x5000_0200, 64)]);
+        assert_eq!(futex_words("x86_64", &syscall, &saved), [0x6000_0100, 0x5000_0200]);
+        assert!(wanted_next("x86_64", &syscall, &[]).is_empty());
+    }
+
+    #[test]
     fn the_same_call_has_another_number_elsewhere() {
         let aarch64 = Syscall { number: 98, arguments: [0x1000, 128, 2, 0, 0, 0], restarted: false };
         assert_eq!(wanted("aarch64", &aarch64).first(), Some(&(0x0fc0, 64)));
@@ -162,6 +205,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_hostile_array_is_bounded(count: u64, bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            let syscall = call("futex_waitv", [0x1000, count, 0, 0, 0, 0]);
+            let saved = [SavedMemory { address: 0x1000, bytes }];
+            prop_assert!(wanted_next("x86_64", &syscall, &saved).len() <= 4 * WaitvWord::MOST);
+        }
+
         #[test]
         fn bounded_whatever_the_arguments(number in 0u32..500, arguments: [u64; 6]) {
             for arch in ["x86_64", "aarch64"] {

@@ -47,6 +47,8 @@ pub(super) fn fill(
     }
     process.fds = reading.fds;
     process.python = reading.runtime;
+    process.shared_memory = reading.shared_memory;
+    process.named_tids = reading.named_tids;
     process.frames = reading.frames.into_frames().into_iter().map(Arc::new).collect();
     reading.gaps
 }

@@ -19,6 +19,8 @@ pub(super) struct Mapping {
     pub(super) writable: bool,
     /// Code may run there.
     pub(super) executable: bool,
+    /// Others who map the same see what is written.
+    pub(super) shared: bool,
     /// Offset of `start` in the file.
     pub(super) offset: u64,
     /// The file's device, as `maps` prints it, and its inode; inode 0: no file.
@@ -99,6 +101,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
         readable: allows('r'),
         writable: allows('w'),
         executable: allows('x'),
+        shared: allows('s'),
         offset,
         file: (device, inode),
         path: rest.strip_suffix(" (deleted)").unwrap_or(rest).to_owned(),

@@ -28,6 +28,7 @@ pub mod python;
 mod readings;
 mod root;
 mod session;
+mod sharing;
 pub mod sockets;
 pub mod tasks;
 mod watch;

@@ -214,6 +214,7 @@ fn explain(stage: Stage, error: &HelperError, left: Option<u32>) -> String {
         Stage::Arguments => "memory that system calls point to",
         Stage::Python => "Python stacks",
         Stage::Native => "native stacks",
+        Stage::Sharing => "shared memory and its users",
     };
     let left = left.map_or_else(String::new, |pid| {
         format!("; helper process {pid} is stuck in that read and ends as soon as the kernel lets it")

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::{frames::FrameTable, helper::protocol::Stage, pool::Outcome};
-use crate::model::{Fd, Frame, Gap, NativeStack, PythonRuntime, PythonThread, SavedMemory};
+use crate::model::{
+    Fd, Frame, Gap, NamedTid, NativeStack, PythonRuntime, PythonThread, SavedMemory, SharedMapping,
+};
 
 /// One process as the helpers read it.
 #[derive(Debug, Default)]
@@ -14,6 +16,9 @@ pub(super) struct Reading {
     pub(super) runtime: Option<PythonRuntime>,
     /// Its threads by the host's tid, each as of the latest round that read it.
     pub(super) threads: HashMap<u32, ThreadReading>,
+    /// Its shared mappings, and whom words in them name, as of the first round.
+    pub(super) shared_memory: Option<Vec<SharedMapping>>,
+    pub(super) named_tids: Vec<NamedTid>,
     /// Distinct frames.
     pub(super) frames: FrameTable,
     /// What could not be read.
@@ -40,6 +45,10 @@ impl Reading {
             if first {
                 self.gaps.extend(reply.gaps);
                 self.fds.extend(reply.fds);
+                if stage == Stage::Sharing {
+                    self.shared_memory = reply.shared_memory;
+                    self.named_tids = reply.named_tids;
+                }
                 if let Some(mut runtime) = reply.python {
                     for thread in &mut runtime.unmatched {
                         renumber_python(thread, &renumber);
@@ -50,7 +59,7 @@ impl Reading {
             for thread in reply.threads {
                 let known = self.threads.entry(thread.tid).or_default();
                 match stage {
-                    Stage::Descriptors => {}
+                    Stage::Descriptors | Stage::Sharing => {}
                     Stage::Arguments => known.memory = thread.memory,
                     Stage::Python => {
                         let Some(mut python) = thread.python else {

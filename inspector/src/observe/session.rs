@@ -223,6 +223,7 @@ impl Session<'_> {
             stages.push(Stage::Arguments);
             stages.extend(self.plan.python.then_some(Stage::Python));
             stages.extend(self.plan.native.then_some(Stage::Native));
+            stages.extend(only.is_none().then_some(Stage::Sharing));
         }
         let mut by_pid: BTreeMap<u32, Vec<ThreadRequest>> = BTreeMap::new();
         for task in &sweep.tasks {

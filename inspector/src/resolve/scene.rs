@@ -21,6 +21,8 @@ pub(super) struct Scene<'a> {
     fds: HashMap<(u32, i32), &'a Fd>,
     /// By pid and the thread's id in its own PID namespace.
     by_ns_tid: HashMap<(u32, u32), &'a Thread>,
+    /// By the thread's id in its own PID namespace, whatever that is.
+    by_number: HashMap<u32, Vec<(&'a Process, &'a Thread)>>,
     /// By the host's thread id.
     by_tid: HashMap<u32, (&'a Process, &'a Thread)>,
     /// Processes whose C library is musl.
@@ -69,14 +71,18 @@ impl<'a> Scene<'a> {
             }
         }
         let (mut fds, mut by_ns_tid, mut by_tid) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut by_number: HashMap<u32, Vec<(&Process, &Thread)>> = HashMap::new();
         for process in &capture.processes {
             fds.extend(process.fds.iter().map(|fd| ((process.pid, fd.fd), fd)));
             by_ns_tid.extend(process.threads.iter().map(|thread| ((process.pid, thread.ns_tid), thread)));
+            for thread in &process.threads {
+                by_number.entry(thread.ns_tid).or_default().push((process, thread));
+            }
             by_tid.extend(process.threads.iter().map(|thread| (thread.tid, (process, thread))));
         }
         let musl = capture.processes.iter().filter(|process| musl::is_linked_to(process));
         let musl = musl.map(|process| process.pid).collect();
-        Self { capture, sockets, holders, senders, fds, by_ns_tid, by_tid, musl }
+        Self { capture, sockets, holders, senders, fds, by_ns_tid, by_number, by_tid, musl }
     }
 
     /// The C library of a captured process is musl.
@@ -92,6 +98,11 @@ impl<'a> Scene<'a> {
     /// The thread that calls itself `tid` inside the process's own PID namespace.
     pub(super) fn thread_by_ns_tid(&self, process: &Process, tid: u32) -> Option<&'a Thread> {
         self.by_ns_tid.get(&(process.pid, tid)).copied()
+    }
+
+    /// Every thread that calls itself `tid` in its own PID namespace.
+    pub(super) fn threads_by_number(&self, tid: u32) -> &[(&'a Process, &'a Thread)] {
+        self.by_number.get(&tid).map_or(&[], Vec::as_slice)
     }
 
     /// The thread with the host's id `tid`, and its process.

@@ -6,6 +6,7 @@
 //! not let it go, abandoned.
 
 mod client;
+mod pointed;
 pub mod protocol;
 pub mod serve;
 

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::model::{
-    Fd, Frame, Gap, GilSample, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory, Syscall,
+    Fd, Frame, Gap, GilSample, NamedTid, NativeStack, PythonRuntime, PythonThread, Registers, SavedMemory,
+    SharedMapping, Syscall,
 };
 
 /// Longest message: a bound on what one side can make the other hold.
@@ -45,6 +46,8 @@ pub enum Stage {
     Python,
     /// Native stacks.
     Native,
+    /// Shared mappings, and whom the words in them name. The last: it looks at other processes too.
+    Sharing,
 }
 
 /// Read this process.
@@ -87,6 +90,10 @@ pub struct Reply {
     pub threads: Vec<ThreadReply>,
     /// The frames that they refer to.
     pub frames: Vec<Frame>,
+    /// Shared mappings.
+    pub shared_memory: Option<Vec<SharedMapping>>,
+    /// Threads elsewhere that words in shared memory name.
+    pub named_tids: Vec<NamedTid>,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }

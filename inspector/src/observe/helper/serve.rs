@@ -2,7 +2,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     io::{self, BufReader},
     os::fd::{AsFd, BorrowedFd},
     process::ExitCode,
@@ -11,24 +11,24 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use super::protocol::{self, Answer, Ask, Reply, Request, Stage, ThreadReply};
+use super::{
+    pointed,
+    protocol::{self, Answer, Ask, Reply, Request, Stage, ThreadReply},
+};
 use crate::{
-    model::{Gap, PythonRuntime, SavedMemory},
+    model::{Gap, PythonRuntime},
     observe::{
-        arguments, fds,
+        fds,
         frames::FrameTable,
-        memory::{Piece, ProcessReader, TargetMemory},
+        memory::ProcessReader,
         native::{WalkOptions, Walker},
-        python,
+        python, sharing,
         tasks::memory_walk::{self, ThreadMemory},
     },
 };
 
 /// The one argument that makes `inspector` a helper. Not part of the command line that users see.
 pub const ARGUMENT: &str = "inspector-helper";
-
-/// Most bytes kept of the memory that one thread's arguments point to.
-const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 
 /// Most private memory of a helper, bytes. inspector's own readers stay far below it.
 const MAX_MEMORY: u64 = 4 << 30;
@@ -59,6 +59,8 @@ pub fn main() -> ExitCode {
 struct Known {
     python: Option<(Rc<ProcessReader>, PythonRuntime)>,
     native: Option<Walker>,
+    /// What arguments point to, until the words in it were looked at.
+    pointed: Vec<ThreadReply>,
 }
 
 fn serve(walk: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -93,7 +95,7 @@ fn serve(walk: Option<BorrowedFd<'_>>) -> io::Result<()> {
 }
 
 /// User memory of threads by the host's tid.
-type Walked = HashMap<u32, ThreadMemory>;
+pub(super) type Walked = HashMap<u32, ThreadMemory>;
 
 /// What the memory walk gives of the threads that stood still meanwhile. What it does not give is read without it.
 fn walk_memory(walk: Option<BorrowedFd<'_>>, pid: u32) -> Walked {
@@ -113,7 +115,17 @@ fn run<'w>(
             let (fds, gaps) = fds::read(request.pid, fds::Wanted::All);
             Reply { fds, gaps, ..Reply::default() }
         }
-        Stage::Arguments => read_arguments(&memory, request, walked()),
+        Stage::Arguments => {
+            let reply = pointed::read(&memory, request, walked());
+            if request.stages.contains(&Stage::Sharing) {
+                known.entry(request.pid).or_default().pointed.clone_from(&reply.threads);
+            }
+            reply
+        }
+        Stage::Sharing => {
+            let pointed = known.get_mut(&request.pid).map(|known| std::mem::take(&mut known.pointed));
+            sharing::read(request, &pointed.unwrap_or_default())
+        }
         Stage::Python => {
             let reply = read_python(&memory, request);
             if let Some(runtime) = reply.python.clone().filter(|_| !request.again) {
@@ -124,40 +136,6 @@ fn run<'w>(
         }
         Stage::Native => read_native(memory, request, walked(), known),
     }
-}
-
-fn read_arguments(memory: &ProcessReader, request: &Request, walked: &Walked) -> Reply {
-    let mut saved: Vec<(u32, SavedMemory)> = Vec::new();
-    let mut owners = Vec::new();
-    let mut pieces = Vec::new();
-    for thread in &request.threads {
-        let Some(syscall) = &thread.syscall else { continue };
-        let futex = walked.get(&thread.tid).and_then(|walked| walked.futex.as_ref());
-        saved.extend(futex.map(|futex| (thread.tid, futex.clone())));
-        let mut total = 0_usize;
-        for (address, length) in arguments::wanted(std::env::consts::ARCH, syscall) {
-            total = total.saturating_add(length);
-            if total > MAX_ARGUMENT_BYTES {
-                break;
-            }
-            if futex.is_none_or(|futex| !futex.holds(address, length)) {
-                owners.push(thread.tid);
-                pieces.push(Piece::new(address, length));
-            }
-        }
-    }
-    memory.read_many(&mut pieces);
-    let read = owners.into_iter().zip(pieces).filter(|(_, piece)| piece.filled > 0);
-    saved.extend(read.map(|(tid, mut piece)| {
-        piece.bytes.truncate(piece.filled);
-        (tid, SavedMemory { address: piece.address, bytes: piece.bytes })
-    }));
-    let mut by_thread: BTreeMap<u32, Vec<SavedMemory>> = BTreeMap::new();
-    for (tid, saved) in saved {
-        by_thread.entry(tid).or_default().push(saved);
-    }
-    let reply = |(tid, memory)| ThreadReply { tid, memory, ..ThreadReply::default() };
-    Reply { threads: by_thread.into_iter().map(reply).collect(), ..Reply::default() }
 }
 
 fn read_python(memory: &ProcessReader, request: &Request) -> Reply {

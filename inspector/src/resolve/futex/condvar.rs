@@ -9,9 +9,14 @@ use crate::model::{Wait, WaitKind};
 const MAX_WAITERS: u32 = 1 << 22;
 
 pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
-    futex.value()?;
+    let value = futex.value()?;
+    // Up to 2.40 a waiter sleeps while there is no signal at all; from 2.41 on signals count in steps of two.
+    if value & 1 != 0 {
+        return None;
+    }
     let base = classic(futex, 0)
         .or_else(|| classic(futex, 1))
+        .filter(|_| value == 0)
         .or_else(|| modern(futex, 0))
         .or_else(|| modern(futex, 1))?;
     Some(Wait {

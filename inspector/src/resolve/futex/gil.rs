@@ -37,8 +37,8 @@ fn owner(futex: &Futex<'_>, gil: &Gil, thread: &Thread) -> Owner {
         });
     let still = kept || thread.stability == Stability::Stable;
     let evidence = format!("holder of the GIL at {:#x}", gil.address);
-    let owner = futex.owner(futex.blocked.process.pid, thread, evidence);
-    Owner { certainty: if still { Certainty::Proven } else { owner.certainty }, ..owner }
+    let certainty = if still { Certainty::Proven } else { futex.blocked.certainty() };
+    Owner { pid: futex.blocked.process.pid, tid: Some(thread.tid), certainty, evidence }
 }
 
 /// `take_gil` on the native stack, in a process with one GIL: the condition variable's place was not known.

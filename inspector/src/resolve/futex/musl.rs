@@ -5,7 +5,7 @@
 //! own stack. Most builds have no unwind tables, so that nothing but the memory tells what the word belongs to.
 
 use super::{Command, Futex};
-use crate::model::{FrameKind, Process, Thread, Wait, WaitKind};
+use crate::model::{FrameKind, Owner, Process, Thread, Wait, WaitKind};
 
 /// Somebody waits: in the words of mutexes and read-write locks.
 const WAITERS: u32 = 0x8000_0000;
@@ -165,7 +165,12 @@ fn join(futex: &Futex<'_>, value: u32) -> Option<Wait> {
         kind: WaitKind::Join,
         text: format!("end of {} (tid {})", thread.name(), thread.tid),
         address: Some(futex.word),
-        owners: vec![futex.owner(process.pid, thread, evidence)],
+        owners: vec![Owner {
+            pid: process.pid,
+            tid: Some(thread.tid),
+            certainty: futex.blocked.certainty(),
+            evidence,
+        }],
         ..Wait::default()
     })
 }
@@ -178,27 +183,19 @@ fn stdio(futex: &Futex<'_>, value: u32) -> Option<Wait> {
     let shaped = (-1..=255).contains(&line_end)
         && (-1..1 << 24).contains(&descriptor)
         && futex.at_u64(-12)? < u64::from(MAX_WAITERS);
-    (shaped && value & (STREAM_WAITERS | WAITERS) == STREAM_WAITERS && futex.live(value & OWNER).is_some())
+    (shaped && value & (STREAM_WAITERS | WAITERS) == STREAM_WAITERS && futex.names_somebody(value & OWNER))
         .then(|| held(futex, value & OWNER, "stdio", futex.word))
 }
 
 fn held(futex: &Futex<'_>, tid: u32, flavour: &str, address: u64) -> Wait {
     let what = if flavour == "stdio" { "stdio lock" } else { "mutex" };
-    let live = futex.live(tid);
-    let evidence = format!("futex word at {:#x} holds {tid}", futex.word);
-    let owner = live.map(|(pid, thread)| futex.owner(pid, thread, evidence));
-    let own = futex.blocked.thread.tid;
-    let by = match live {
-        Some((_, thread)) if thread.tid == own => "held by this very thread".to_owned(),
-        Some((_, thread)) => format!("held by {} (tid {})", thread.name(), thread.tid),
-        None => format!("held by tid {tid}, which is no thread of the process"),
-    };
+    let holder = futex.holder(tid, &format!("futex word at {:#x}", futex.word));
     Wait {
         kind: WaitKind::Mutex,
-        text: format!("{what} {address:#x} {by}"),
+        text: format!("{what} {address:#x} {}", holder.by),
         address: Some(address),
         flavour: Some(flavour.to_owned()),
-        owners: owner.into_iter().collect(),
+        owners: holder.owners,
         ..Wait::default()
     }
 }

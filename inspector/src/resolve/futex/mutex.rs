@@ -11,57 +11,65 @@ const SHARED: u32 = 128;
 const ELISION: u32 = 256 | 512;
 /// Bits of a robust or PI lock word (`include/uapi/linux/futex.h`).
 const WAITERS: u32 = 0x8000_0000;
-const TID_MASK: u32 = 0x3fff_ffff;
+const OWNER_DIED: u32 = 0x4000_0000;
+pub(super) const TID_MASK: u32 = 0x3fff_ffff;
 /// A lock word that is taken and has waiters.
 const CONTENDED: u32 = 2;
 /// Most plausible number of users: the owner and those in `pthread_cond_wait` with it.
 const MAX_USERS: u32 = 1 << 16;
 
 pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
-    let value = futex.value()?;
-    let kind = futex.at(16);
-    if futex.command == Command::LockPi {
-        // The kernel itself takes the owner from this word, whatever the object around it.
-        return Some(held(futex, value & TID_MASK, "pi", "futex word"));
+    if let Some(wait) = orphaned(futex) {
+        return Some(wait);
     }
-    let kind = kind?;
+    let value = futex.value()?;
+    if futex.command == Command::LockPi {
+        // The kernel itself takes the owner from this word, whatever the object around it. One that ends hands it over.
+        return Some(held(futex, value & TID_MASK, "pi", "futex word", false));
+    }
+    let kind = futex.at(16)?;
     let users = futex.at(12)?;
-    if value & WAITERS != 0 && kind & ROBUST != 0 && legal(kind, ROBUST | PRIO_INHERIT) {
-        return Some(held(futex, value & TID_MASK, "robust", "futex word"));
+    let is_tid = |tid: u32| (1..=MAX_TID).contains(&tid);
+    if value & WAITERS != 0
+        && kind & ROBUST != 0
+        && legal(kind, ROBUST | PRIO_INHERIT)
+        && is_tid(value & TID_MASK)
+    {
+        return Some(held(futex, value & TID_MASK, "robust", "futex word", true));
     }
     if value != CONTENDED {
         return None;
     }
     let owner = futex.at(8)?;
-    if legal(kind, 0) && (1..=MAX_USERS).contains(&users) && (1..=MAX_TID).contains(&owner) {
+    if legal(kind, 0) && (1..=MAX_USERS).contains(&users) && is_tid(owner) {
         let flavour = match kind & TYPE {
             0 => "normal",
             1 => "recursive",
             2 => "errorcheck",
             _ => "adaptive",
         };
-        let mut wait = held(futex, owner, flavour, "owner word");
         // The owner of a shared one may be a thread of any process.
-        let private = kind & SHARED == 0;
-        wait.owner_gone = Some(owner)
-            .filter(|_| wait.owners.is_empty() && private && in_glibc(futex) && tids_are_known(futex));
-        return Some(wait);
+        let own = kind & SHARED == 0 || futex.blocked.process.shared_memory.is_some();
+        return Some(held(futex, owner, flavour, "owner word", own));
     }
     stdio(futex)
 }
 
-/// glibc's functions are on the stack. A lock of another library (Rust's, Go's) may bear the same numbers by chance.
-fn in_glibc(futex: &Futex<'_>) -> bool {
-    let takes = |name: &str| name.contains("pthread_mutex_") || name.contains("pthread_cond_");
-    futex.blocked.native_above_python().any(|frame| takes(&frame.function))
-}
-
-/// The process's own numbers of its threads are known: a thread whose number in an inner PID namespace could not be read
-/// has none, in older captures the host's.
-fn tids_are_known(futex: &Futex<'_>) -> bool {
-    let process = futex.blocked.process;
-    process.ns_pids.len() <= 1
-        || process.threads.iter().all(|thread| thread.ns_tid != 0 && thread.ns_tid != thread.tid)
+/// The owner of a robust mutex ended: the kernel has marked the word and woken one waiter to take it over
+/// (`kernel/futex/core.c`, `handle_futex_death`). Who still sleeps waits for that one.
+fn orphaned(futex: &Futex<'_>) -> Option<Wait> {
+    let kind = futex.at(16)?;
+    let marked = futex.at(0)? & OWNER_DIED != 0 && futex.expected & WAITERS != 0;
+    (marked && kind & ROBUST != 0 && legal(kind, ROBUST) && futex.in_glibc()).then(|| Wait {
+        kind: WaitKind::Mutex,
+        text: format!(
+            "mutex {:#x}, whose owner has ended; another waiter was woken to take it over and has not done so yet",
+            futex.word
+        ),
+        address: Some(futex.word),
+        flavour: Some("robust".to_owned()),
+        ..Wait::default()
+    })
 }
 
 /// Only bits that mean something, and of the protocols only `allowed`.
@@ -69,26 +77,18 @@ const fn legal(kind: u32, allowed: u32) -> bool {
     kind & !(TYPE | SHARED | ELISION | allowed) == 0
 }
 
-fn held(futex: &Futex<'_>, tid: u32, flavour: &str, source: &str) -> Wait {
+/// `leavable`: its owner can end without anybody getting it.
+fn held(futex: &Futex<'_>, tid: u32, flavour: &str, source: &str, leavable: bool) -> Wait {
     let at = if source == "owner word" { futex.word.saturating_add(8) } else { futex.word };
-    let evidence = format!("{source} at {at:#x} holds {tid}");
-    let live = futex.live(tid);
-    let owners: Vec<Owner> =
-        live.map(|(pid, thread)| futex.owner(pid, thread, evidence)).into_iter().collect();
-    let own = owners.first().is_some_and(|owner| owner.tid == Some(futex.blocked.thread.tid));
-    let by = match live {
-        Some(_) if own => "held by this very thread".to_owned(),
-        Some((_, thread)) => format!("held by {} (tid {})", thread.name(), thread.tid),
-        None => {
-            format!("held by tid {tid}, which is no thread of the process: it ended, or the process forked")
-        }
-    };
+    let holder = futex.holder(tid, &format!("{source} at {at:#x}"));
+    let gone = leavable && holder.gone && futex.in_glibc() && futex.tids_are_known();
     Wait {
         kind: WaitKind::Mutex,
-        text: format!("mutex {:#x} {by}", futex.word),
+        text: format!("mutex {:#x} {}", futex.word, holder.by),
         address: Some(futex.word),
         flavour: Some(flavour.to_owned()),
-        owners,
+        owner_gone: gone.then_some(tid),
+        owners: holder.owners,
         ..Wait::default()
     }
 }
@@ -104,7 +104,12 @@ fn stdio(futex: &Futex<'_>) -> Option<Wait> {
         text: format!("stdio lock {:#x} held by {} (tid {})", futex.word, thread.name(), thread.tid),
         address: Some(futex.word),
         flavour: Some("stdio".to_owned()),
-        owners: vec![futex.owner(process.pid, thread, evidence)],
+        owners: vec![Owner {
+            pid: process.pid,
+            tid: Some(thread.tid),
+            certainty: futex.blocked.certainty(),
+            evidence,
+        }],
         ..Wait::default()
     })
 }

@@ -1,8 +1,8 @@
 //! `pthread_rwlock_t`: readers at 0 (count above three flag bits), writers at 4, write-phase futex at 8, writers futex
 //! at 12, current writer's tid at 24 (`nptl/pthread_rwlock_common.c`).
 
-use super::Futex;
-use crate::model::{Owner, Wait, WaitKind};
+use super::{Futex, MAX_TID};
+use crate::model::{Wait, WaitKind};
 
 /// Flags of the readers word.
 const WRITE_PHASE: u32 = 1;
@@ -30,9 +30,7 @@ fn write_phase(futex: &Futex<'_>, value: u32) -> Option<Wait> {
     }
     let base = futex.base(8)?;
     if value == LOCKED_USED && readers & WRITE_PHASE != 0 && readers >> 3 >= 1 {
-        let (pid, thread) = futex.live(writer_tid)?;
-        let evidence = format!("writer word at {:#x} holds {writer_tid}", base.saturating_add(24));
-        return Some(lock(base, "reader", thread.name(), vec![futex.owner(pid, thread, evidence)]));
+        return written(futex, base, "reader", writer_tid);
     }
     // A writer that has won against other writers and waits for the readers to leave.
     let waits_for_readers = value == USED
@@ -40,9 +38,17 @@ fn write_phase(futex: &Futex<'_>, value: u32) -> Option<Wait> {
         && readers >> 3 >= 1
         && writer_tid == 0;
     waits_for_readers.then(|| {
-        let mut wait = lock(base, "writer", "", Vec::new());
-        wait.text = format!("rwlock {base:#x} held by {} readers, whom it does not record", readers >> 3);
-        wait
+        let readers = readers >> 3;
+        Wait {
+            kind: WaitKind::Rwlock,
+            text: format!(
+                "rwlock {base:#x} held by {readers} reader{}, whom it does not record",
+                if readers == 1 { "" } else { "s" }
+            ),
+            address: Some(base),
+            flavour: Some("writer".to_owned()),
+            ..Wait::default()
+        }
     })
 }
 
@@ -53,19 +59,27 @@ fn writers(futex: &Futex<'_>, value: u32) -> Option<Wait> {
         return None;
     }
     let base = futex.base(12)?;
-    let (pid, thread) = futex.live(writer_tid)?;
-    let evidence = format!("writer word at {:#x} holds {writer_tid}", base.saturating_add(24));
-    Some(lock(base, "writer", thread.name(), vec![futex.owner(pid, thread, evidence)]))
+    written(futex, base, "writer", writer_tid)
 }
 
-fn lock(base: u64, flavour: &str, holder: &str, owners: Vec<Owner>) -> Wait {
-    let tid = owners.first().and_then(|owner| owner.tid).unwrap_or_default();
-    Wait {
+/// Held by the writer of that number. One that nobody has is taken for it only below glibc's functions: what looks like a
+/// lock elsewhere may be anything.
+fn written(futex: &Futex<'_>, base: u64, flavour: &str, tid: u32) -> Option<Wait> {
+    if !(1..=MAX_TID).contains(&tid) {
+        return None;
+    }
+    let holder = futex.holder(tid, &format!("writer word at {:#x}", base.saturating_add(24)));
+    if holder.owners.is_empty() && !futex.in_glibc() {
+        return None;
+    }
+    let gone = holder.gone && futex.tids_are_known();
+    Some(Wait {
         kind: WaitKind::Rwlock,
-        text: format!("rwlock {base:#x} held for writing by {holder} (tid {tid})"),
+        text: format!("rwlock {base:#x} {}, for writing", holder.by),
         address: Some(base),
         flavour: Some(flavour.to_owned()),
-        owners,
+        owner_gone: gone.then_some(tid),
+        owners: holder.owners,
         ..Wait::default()
-    }
+    })
 }

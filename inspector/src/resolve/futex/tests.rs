@@ -1,5 +1,8 @@
 //! Objects as they lie in memory, and random bytes.
 
+mod runtimes;
+mod sharing;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
