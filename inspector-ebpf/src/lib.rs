@@ -20,7 +20,7 @@ pub use stream::{DecodeError, RECORD_VERSION};
 pub use symbol::{SYMBOLS, Symbol};
 pub use task::{
     FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskRecord, TaskView,
-    decode,
+    Told, UNCHANGED, decode,
 };
 
 /// Value in the map of wanted processes: every thread of the process.

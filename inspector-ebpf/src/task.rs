@@ -18,6 +18,24 @@ pub const HAS_KERNEL_STACK: u32 = 1 << 3;
 /// In [`TaskHead::present`]: the thread is in a 32-bit system call, whose number is of another table.
 pub const IS_COMPAT: u32 = 1 << 4;
 
+/// In [`TaskHead::present`]: the thread has not run since a walk told all of it. What it cannot change without running is
+/// left out: identity, registers, system call and kernel stack.
+pub const UNCHANGED: u32 = 1 << 5;
+
+/// What a walk told of a thread last, by its tid: what it cannot change without running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Told {
+    /// Times switched in.
+    pub pcount: u64,
+    /// When it was last switched in.
+    pub last_arrival: u64,
+    /// CPU time so far.
+    pub sum_exec: u64,
+    /// What the reader's epoch was: a new one makes the walk tell everything again.
+    pub epoch: u64,
+}
+
 /// The fixed part of a record; kernel frames follow it, innermost first, eight bytes each.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]

@@ -211,3 +211,34 @@ fn circles_through_two_and_three_processes_are_found() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_circle_of_messages_is_a_deadlock_and_a_server_that_waits_for_work_is_none() -> Result<()> {
+    let circle = Plan(vec![
+        process(&[Block::Message("unix", 1)]),
+        process(&[Block::Message("pipe", 2)]),
+        process(&[Block::Inside("mutex normal", 1), Block::Message("tcp", 0)]),
+    ]);
+    let planted = circle.start()?;
+    let report = Inspector::json("diagnose", &planted.pids).document()?;
+    let verdict = &report.json["verdict"];
+    assert_eq!(
+        (&verdict["status"], &verdict["family"]),
+        (&"wedged".into(), &"deadlock-cycle".into()),
+        "{verdict:#}"
+    );
+    let pids = verdict["culprits"].as_array().into_iter().flatten().map(|party| party["pid"].as_u64());
+    let pids: BTreeSet<u32> = pids.flatten().map(|pid| pid as u32).collect();
+    assert_eq!(pids, planted.pids.iter().copied().collect(), "{verdict:#}");
+    drop(planted);
+
+    // The second process waits for the first one's next message, and so does the first one, from one of its threads: another
+    // of them may send.
+    let pair =
+        Plan(vec![process(&[Block::Root, Block::Message("unix", 1)]), process(&[Block::Message("pipe", 0)])]);
+    let planted = pair.start()?;
+    let report = Inspector::json("diagnose", &planted.pids).document()?;
+    let verdict = &report.json["verdict"];
+    assert_eq!(verdict["status"], "healthy", "{verdict:#}");
+    Ok(())
+}

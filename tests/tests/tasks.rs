@@ -80,7 +80,7 @@ fn every_thread_of_a_large_process_is_seen_as_proc_sees_it() -> Result<()> {
         ensure!(tasks.keys().copied().eq(tids.iter().copied()), "{tier:?}: {:?}", tasks.keys());
         for (&tid, task) in &tasks {
             ensure!(task.pid == pid);
-            ensure!(Some(task.comm.clone()) == procfs::comm(pid, tid), "{tier:?}: {task:?}");
+            ensure!(Some(task.comm.as_ref().to_owned()) == procfs::comm(pid, tid), "{tier:?}: {task:?}");
             ensure!(Some(task.state.letter()) == procfs::state(pid, tid), "{tier:?}: {task:?}");
             ensure!(as_line(task) == syscall_line(pid, tid)?, "{tier:?}: {task:?}");
             ensure!(!task.on_cpu, "{tier:?}: {task:?}");
@@ -193,7 +193,7 @@ fn a_thread_that_cannot_be_interrupted_is_seen_like_any_other() -> Result<()> {
     for tier in [Tier::Ebpf, Tier::Memory, Tier::Proc] {
         let tasks = sweep(&mut reach(tier, &[pid])?)?;
         ensure!(tasks[&tid].state == TaskState::Disk, "{tier:?}: {:?}", tasks[&tid]);
-        ensure!(tasks[&tid].comm == "vforked");
+        ensure!(&*tasks[&tid].comm == "vforked");
         ensure!(tasks[&pid].state == TaskState::Sleeping, "{tier:?}: {:?}", tasks[&pid]);
     }
     Ok(())

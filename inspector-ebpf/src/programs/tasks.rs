@@ -9,13 +9,13 @@ use aya_ebpf::{
         bpf_probe_read_kernel_buf, bpf_seq_write, bpf_task_pt_regs,
     },
     macros::map,
-    maps::{HashMap, PerCpuArray},
+    maps::{Array, HashMap, PerCpuArray},
 };
 use aya_log_ebpf::warn;
 use bytemuck::Zeroable;
 use inspector_ebpf::{
     FRAMES, HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, RECORD_VERSION, TaskHead,
-    TaskRecord, WANT_READER,
+    TaskRecord, Told, UNCHANGED, WANT_READER,
 };
 
 use super::kernel::{IteratorContext, member, offset};
@@ -26,6 +26,15 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// Wanted processes, by tgid; the value is `WANT_ALL` or `WANT_READER`.
 #[map]
 static WANTED: HashMap<u32, u32> = HashMap::with_max_entries(1 << 16, BPF_F_NO_PREALLOC);
+
+/// What was told of each thread last, so that one that has not run since is told in few words. A thread that finds no room
+/// is told in full each time.
+#[map]
+static TOLD: HashMap<u32, Told> = HashMap::with_max_entries(1 << 16, BPF_F_NO_PREALLOC);
+
+/// The reader's epoch.
+#[map]
+static EPOCH: Array<u64> = Array::with_max_entries(1, 0);
 
 /// A record is larger than the 512 bytes of stack. Only one thread reads this iterator, so nothing else writes here
 /// while the program runs.
@@ -67,7 +76,22 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
         head.pid = pid;
         head.at_ns = bpf_ktime_get_ns();
         scheduling(head, task);
+        let told = Told {
+            pcount: head.pcount,
+            last_arrival: head.last_arrival,
+            sum_exec: head.sum_exec,
+            epoch: EPOCH.get(0).copied().unwrap_or(0),
+        };
+        let resting = head.on_cpu == 0 && head.exit_state == 0 && head.last_arrival != 0;
+        if resting && TOLD.get(&pid).is_some_and(|last| *last == told) {
+            address_space(head, task);
+            head.present |= UNCHANGED;
+            head.length = size_of::<TaskHead>() as u32;
+            let _ = bpf_seq_write(seq, record.cast_const().cast(), head.length);
+            return Some(());
+        }
         identity(head, task);
+        address_space(head, task);
         if head.exit_state == 0 {
             registers(head, task);
         }
@@ -87,8 +111,11 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
             }
         }
         head.length = length as u32;
-        // On overflow the kernel grows its buffer and calls the program again for this task: nothing to undo.
-        let _ = bpf_seq_write(seq, record.cast_const().cast(), length as u32);
+        // On overflow the kernel grows its buffer and calls the program again for this task.
+        let written = bpf_seq_write(seq, record.cast_const().cast(), length as u32);
+        if resting && written == 0 {
+            let _ = TOLD.insert(&pid, &told, 0);
+        }
         Some(())
     }
 }
@@ -143,7 +170,7 @@ unsafe fn scheduling(head: &mut TaskHead, task: *const c_void) {
     }
 }
 
-/// Names, and what the thread shares with its process.
+/// Names.
 ///
 /// # Safety
 /// `task` is the iterator's task.
@@ -179,6 +206,17 @@ unsafe fn identity(head: &mut TaskHead, task: *const c_void) {
                 }
             }
         }
+    }
+}
+
+/// The lock of its address space, which others take too.
+///
+/// # Safety
+/// `task` is the iterator's task.
+#[inline(always)]
+unsafe fn address_space(head: &mut TaskHead, task: *const c_void) {
+    // SAFETY: the caller's.
+    unsafe {
         if let (Some(mm), Some(count)) = (offset!(mm), offset!(mmap_lock_count)) {
             // Null in kernel threads and in what has exited.
             let mm: *const c_void = member(task, mm);

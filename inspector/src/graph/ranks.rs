@@ -106,3 +106,92 @@ fn compare(group: &Group, thread: String, sights: &[Sight<'_>]) -> Option<Diverg
         classes,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Process, StackEnd, Thread, Wait, Worker};
+
+    /// A rank whose main thread has these functions on its stack, outermost first.
+    fn rank(index: u32, functions: &[&str]) -> (Process, ResolvedThread) {
+        let pid = 100 + index;
+        let worker = Worker {
+            engine: "sglang".into(),
+            kind: "scheduler".into(),
+            role: Some("decode".into()),
+            rank: Some(format!("TP{index}")),
+            ..Worker::default()
+        };
+        let thread = Thread { tid: pid, stability: Stability::Stable, ..Thread::default() };
+        let process = Process { pid, worker: Some(worker), threads: vec![thread], ..Process::default() };
+        let frame = |name: &&str| {
+            Arc::new(Frame {
+                kind: FrameKind::Python,
+                function: (*name).into(),
+                file: Some("scheduler.py".into()),
+                line: Some(1),
+                module: None,
+                address: None,
+            })
+        };
+        let frames = functions.iter().rev().map(frame).collect();
+        let wait = Wait::default();
+        (process, ResolvedThread { pid, tid: pid, wait, frames, stack_end: StackEnd::Complete })
+    }
+
+    fn compared(ranks: Vec<(Process, ResolvedThread)>) -> Vec<Divergence> {
+        let (processes, threads): (Vec<_>, Vec<_>) = ranks.into_iter().unzip();
+        divergences(&Capture { processes, ..Capture::default() }, &threads)
+    }
+
+    #[test]
+    fn the_rank_that_differs_and_the_frame_where_it_leaves_the_others() {
+        let loop_and = |more: &[&'static str]| [&["main", "event_loop"], more].concat();
+        let found = compared(vec![
+            rank(0, &loop_and(&["run_batch", "all_reduce"])),
+            rank(1, &loop_and(&["recv_requests"])),
+            rank(2, &loop_and(&["run_batch", "all_reduce"])),
+        ]);
+        let [divergence] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            (divergence.group.as_str(), divergence.thread.as_str()),
+            ("sglang decode scheduler", "main thread")
+        );
+        assert_eq!(divergence.after.as_ref().map(|frame| frame.function.as_str()), Some("event_loop"));
+        let name =
+            |frame: &Option<Frame>| frame.as_ref().map(|frame| frame.function.clone()).unwrap_or_default();
+        let classes: Vec<_> = divergence
+            .classes
+            .iter()
+            .map(|class| (class.ranks.join(" "), name(&class.next), name(&class.innermost)))
+            .collect();
+        let class =
+            |ranks: &str, next: &str, inner: &str| (ranks.to_owned(), next.to_owned(), inner.to_owned());
+        assert_eq!(
+            classes,
+            [class("TP0 TP2", "run_batch", "all_reduce"), class("TP1", "recv_requests", "recv_requests")]
+        );
+    }
+
+    #[test]
+    fn equal_stacks_other_roles_and_threads_that_run_differ_in_nothing() {
+        assert_eq!(compared(vec![rank(0, &["main", "poll"]), rank(1, &["main", "poll"])]), []);
+        let mut prefill = rank(1, &["main", "send"]);
+        if let Some(worker) = &mut prefill.0.worker {
+            worker.role = Some("prefill".into());
+        }
+        assert_eq!(compared(vec![rank(0, &["main", "poll"]), prefill]), []);
+        let mut runs = rank(1, &["main", "send"]);
+        runs.0.threads[0].stability = Stability::Running;
+        assert_eq!(compared(vec![rank(0, &["main", "poll"]), runs]), []);
+    }
+
+    #[test]
+    fn a_stack_that_ends_earlier_has_no_next_frame() {
+        let found = compared(vec![rank(0, &["main"]), rank(1, &["main", "poll"])]);
+        let next: Vec<bool> = found[0].classes.iter().map(|class| class.next.is_some()).collect();
+        assert_eq!(next.iter().filter(|has| **has).count(), 1);
+    }
+}

@@ -75,7 +75,7 @@ fn thread(
         tid: task.tid,
         ns_tid: task.ns_tid.unwrap_or(0),
         in_own_cgroup: false,
-        comm: task.comm.clone(),
+        comm: task.comm.as_ref().to_owned(),
         state: task.state,
         on_cpu,
         syscall: task.syscall,

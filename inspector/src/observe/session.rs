@@ -344,7 +344,7 @@ impl Session<'_> {
 
     /// The names of the functions on the threads' kernel stacks, by return address.
     fn kernel_names(&mut self) -> HashMap<u64, String> {
-        let stacks = self.sights.values().map(|sight| &sight.task.kernel_stack);
+        let stacks = self.sights.values().map(|sight| sight.task.kernel_stack.iter());
         let mut frames: Vec<u64> = stacks.flatten().copied().collect();
         frames.sort_unstable();
         frames.dedup();

@@ -1,5 +1,8 @@
-//! How long the task iterator takes for the threads of one process, beside reading `/proc/PID/task/TID/{syscall,stack,stat}` of the
+//! How long the task iterator takes for the threads of one process, beside reading `/proc/PID/task/TID/{syscall,stack}` of the
 //! same threads: `sweep-against-proc PID [ROUNDS]`. Prints JSON with the medians in nanoseconds. A part of `cargo xtask bench`.
+//!
+//! `rest_ns`: threads that have not run since the sweep before; `sweep_ns`: all of every thread, kernel stack included;
+//! `full_ns`: that, and the memory walk (up to 4 KiB of user stack and the futex word of each).
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +10,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use inspector::model::Tier;
-use inspector::observe::tasks;
+use inspector::observe::tasks::{
+    self,
+    memory_walk::{self, Wanted},
+};
 use inspector_tests::procfs;
 
 fn main() -> Result<()> {
@@ -18,31 +24,54 @@ fn main() -> Result<()> {
     let mut opened = tasks::open(&[pid], Tier::Ebpf);
     let open_ns = opening.elapsed().as_nanos();
     ensure!(opened.tier == Tier::Ebpf, "the tier reached is {:?}: {:?}", opened.tier, opened.gaps);
-    let (mut sweeps, mut reads) = (Vec::new(), Vec::new());
+    let memory = opened.source.memory_walk().context("no memory walk")?;
+    let own = std::process::id();
+    memory.give(own, pid, &[Wanted::Futex, Wanted::Stack])?;
+    let mut times: [Vec<u128>; 5] = Default::default();
     let mut threads = 0;
-    let mut buffer = Vec::new();
+    let timed = |times: &mut Vec<u128>, work: &mut dyn FnMut() -> Result<()>| {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed().as_nanos());
+        Ok::<_, anyhow::Error>(())
+    };
     for _ in 0..rounds {
-        let start = Instant::now();
-        threads = opened.source.sweep()?.tasks.len();
-        sweeps.push(start.elapsed().as_nanos());
-
-        let start = Instant::now();
-        for tid in procfs::tids(pid) {
-            for name in ["syscall", "stack", "stat"] {
-                buffer.clear();
-                // A thread that is gone costs nothing.
-                if let Ok(mut file) = File::open(format!("/proc/{pid}/task/{tid}/{name}")) {
-                    file.read_to_end(&mut buffer).ok();
-                }
-            }
-        }
-        reads.push(start.elapsed().as_nanos());
+        let [rest, sweep, full, syscall, both] = &mut times;
+        opened.source.forget()?;
+        timed(sweep, &mut || {
+            threads = opened.source.sweep()?.tasks.len();
+            Ok(())
+        })?;
+        timed(rest, &mut || opened.source.sweep().map(drop).map_err(Into::into))?;
+        opened.source.forget()?;
+        timed(full, &mut || {
+            opened.source.sweep()?;
+            memory_walk::read(memory.program(), pid)?;
+            Ok(())
+        })?;
+        timed(syscall, &mut || Ok(read(pid, &["syscall"])))?;
+        timed(both, &mut || Ok(read(pid, &["syscall", "stack"])))?;
     }
-    let (sweep_ns, proc_ns) = (median(sweeps), median(reads));
+    memory.take(own);
+    let [rest_ns, sweep_ns, full_ns, syscall_ns, proc_ns] = times.map(median);
     print(&serde_json::json!({
-        "threads": threads, "rounds": rounds, "open_ns": open_ns, "sweep_ns": sweep_ns, "proc_ns": proc_ns,
+        "threads": threads, "rounds": rounds, "open_ns": open_ns, "rest_ns": rest_ns, "sweep_ns": sweep_ns,
+        "full_ns": full_ns, "syscall_ns": syscall_ns, "proc_ns": proc_ns,
     }));
     Ok(())
+}
+
+/// Reads these files of every thread; one that is gone costs nothing.
+fn read(pid: u32, names: &[&str]) {
+    let mut buffer = Vec::new();
+    for tid in procfs::tids(pid) {
+        for name in names {
+            buffer.clear();
+            if let Ok(mut file) = File::open(format!("/proc/{pid}/task/{tid}/{name}")) {
+                file.read_to_end(&mut buffer).ok();
+            }
+        }
+    }
 }
 
 fn median(mut values: Vec<u128>) -> u128 {

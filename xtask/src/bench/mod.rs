@@ -4,6 +4,7 @@
 //! time, one maps and unmaps memory. The peers (py-spy, pystack) are installed into an environment of the bench's own.
 
 mod hangs;
+mod scale;
 mod table;
 mod target;
 mod tools;
@@ -52,6 +53,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     drop(target);
     hangs::hangs(&tools, &mut rows)?;
     time_to_verdict(&inspector, options, &mut rows)?;
+    scale::scale(&inspector, options.runs, &mut rows)?;
     let file = root().join("target/bench.json");
     fs::write(&file, serde_json::to_string_pretty(&json!({ "rows": rows }))?)?;
     table::print(&rows);
@@ -93,9 +95,17 @@ fn sweep(target: &Target, rows: &mut Vec<Row>) -> Result<()> {
     ensure!(status.success(), "sweep-against-proc: {status}");
     let measured: Value = serde_json::from_str(&text)?;
     let milliseconds = |name: &str| measured[name].as_f64().map(|ns| ns / 1e6).context("no number");
-    let (walk, proc) = (milliseconds("sweep_ns")?, milliseconds("proc_ns")?);
-    rows.push(Row::new("threads' states, wall", "/proc/…/{syscall,stack,stat}", proc, "ms", Some(1.0)));
-    rows.push(Row::new("threads' states, wall", "task iterator", walk, "ms", Some(walk / proc)));
+    let (syscall, both) = (milliseconds("syscall_ns")?, milliseconds("proc_ns")?);
+    for (what, reference, who, name) in [
+        ("threads that have not run, wall", syscall, "/proc/…/syscall", "syscall_ns"),
+        ("threads that have not run, wall", syscall, "task iterator", "rest_ns"),
+        ("threads' states, wall", both, "/proc/…/{syscall,stack}", "proc_ns"),
+        ("threads' states, wall", both, "task iterator", "sweep_ns"),
+        ("threads' states, wall", both, "task iterator and memory walk", "full_ns"),
+    ] {
+        let took = milliseconds(name)?;
+        rows.push(Row::new(what, who, took, "ms", Some(took / reference)));
+    }
     rows.push(Row::new("eBPF set-up, wall", "inspector", milliseconds("open_ns")?, "ms", None));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     thread,
@@ -9,7 +10,7 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, Ebpf, Endianness,
-    maps::{HashMap, MapData},
+    maps::{Array, HashMap, MapData},
     programs::{Iter, Program},
 };
 use inspector_ebpf::{WANT_ALL, WANT_READER};
@@ -46,6 +47,7 @@ type Programs<'a> = std::collections::HashMap<&'a str, &'a mut Program>;
 pub(super) struct Walk {
     link: OwnedFd,
     wanted: HashMap<MapData, u32, u32>,
+    epoch: Epoch,
     /// The walk that reads user memory, or why there is none.
     memory: Result<Arc<Grants>, String>,
     names: Result<KernelNames, String>,
@@ -87,6 +89,8 @@ impl Walk {
         let mut ebpf = loader.load(OBJECT).map_err(|why| load_error(&why))?;
         let wanted = map(&mut ebpf, "WANTED")?;
         let readers = map(&mut ebpf, "READERS")?;
+        let epoch = ebpf.take_map("EPOCH").ok_or_else(|| TasksError::Object("has no map EPOCH".into()))?;
+        let epoch = Epoch(Array::try_from(epoch).map_err(|why| TasksError::Object(why.to_string()))?);
         let target = target.join().map_err(|_| TasksError::Load("aya's reader of types ended".into()))?;
         let target = target.map_err(|why| TasksError::Load(why.to_string()))?;
         let symbols = ebpf.take_map("NAMES");
@@ -116,6 +120,7 @@ impl Walk {
         let mut walk = Self {
             link,
             wanted,
+            epoch,
             warnings,
             memory,
             names,
@@ -165,6 +170,11 @@ impl Walk {
         }
     }
 
+    /// Makes the next walk tell all of every thread again.
+    pub(super) fn forget(&mut self) -> Result<(), TasksError> {
+        self.epoch.advance().map_err(|why| TasksError::Filter(why.to_string()))
+    }
+
     /// Walks once; the records.
     pub(super) fn read(&mut self) -> Result<&[u8], TasksError> {
         let iterator = bpf::iterator(self.link.as_fd()).map_err(TasksError::Read)?;
@@ -174,6 +184,22 @@ impl Walk {
             warnings.pass_on();
         }
         Ok(&self.buffer)
+    }
+}
+
+/// What the walk has told counts for one epoch.
+struct Epoch(Array<MapData, u64>);
+
+impl Epoch {
+    fn advance(&mut self) -> Result<(), aya::maps::MapError> {
+        let now = self.0.get(&0, 0)?;
+        self.0.set(0, now.wrapping_add(1), 0)
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Epoch")
     }
 }
 

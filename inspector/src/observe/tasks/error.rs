@@ -37,6 +37,9 @@ pub enum TasksError {
     /// A walk returned something else than records.
     #[error("the task iterator returned damaged data: {0}")]
     Decode(inspector_ebpf::DecodeError),
+    /// Twice a walk left out what was never told.
+    #[error("the task iterator leaves out what it never told")]
+    Incomplete,
     /// The kernel did not name addresses of its own.
     #[error("cannot ask the kernel for the names of its functions: {0}")]
     Names(String),

@@ -25,6 +25,8 @@ pub use error::TasksError;
 pub use probe::{Capability, probe};
 pub use source::{Opened, Opening, TaskSource, open};
 
+use std::sync::Arc;
+
 use crate::model::{Gap, MmapLock, Registers, Syscall, TaskState};
 
 /// One walk over the wanted processes' threads.
@@ -50,7 +52,7 @@ pub struct Task {
     /// Its tid in the innermost PID namespace that it lives in, where the tier tells.
     pub ns_tid: Option<u32>,
     /// `comm`.
-    pub comm: String,
+    pub comm: Arc<str>,
     /// Scheduler state.
     pub state: TaskState,
     /// It was on a CPU.
@@ -66,7 +68,7 @@ pub struct Task {
     /// What must be equal in two sweeps for the thread to be stable between them.
     pub fingerprint: Fingerprint,
     /// Kernel stack, innermost first, as code addresses (empty where the tier has none).
-    pub kernel_stack: Vec<u64>,
+    pub kernel_stack: Arc<[u64]>,
     /// Kernel stack as names, where the tier gives names instead of addresses (`/proc/PID/task/TID/stack`).
     pub kernel_names: Vec<String>,
     /// Its cgroup is frozen; `None`: not known.

@@ -144,7 +144,7 @@ impl Reader {
         let mut task = Task {
             pid: self.pid,
             tid,
-            comm,
+            comm: comm.into(),
             state: status.state,
             mmap_lock: MmapLock::Unknown,
             ..Task::default()

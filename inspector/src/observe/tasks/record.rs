@@ -1,5 +1,7 @@
 //! From a record of the kernel-only walk to a [`Task`].
 
+use std::sync::Arc;
+
 use inspector_ebpf::{HAS_KERNEL_STACK, HAS_MM, HAS_NS_PID, HAS_REGISTERS, IS_COMPAT, TaskHead, TaskView};
 
 use super::{Fingerprint, Task, clock::Calibration};
@@ -39,8 +41,8 @@ pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
     let on_cpu = head.on_cpu != 0;
     // Of a thread on a CPU, what was saved is from its last entry into the kernel: neither its system call nor its
     // kernel stack is known.
-    let kernel_stack: Vec<u64> =
-        if on_cpu || head.present & HAS_KERNEL_STACK == 0 { Vec::new() } else { view.kernel().collect() };
+    let has_stack = !on_cpu && head.present & HAS_KERNEL_STACK != 0;
+    let kernel_stack = if has_stack { view.kernel().collect() } else { Arc::default() };
     // A thread made by the kernel for io_uring or vhost has registers, but never ran in user mode.
     let has_registers = head.present & HAS_REGISTERS != 0 && head.pc != 0;
     let registers = has_registers.then_some(Registers { pc: head.pc, sp: head.sp, fp: head.fp, lr: head.lr });
@@ -54,7 +56,7 @@ pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
         pid: head.tgid,
         tid: head.pid,
         ns_tid: (head.present & HAS_NS_PID != 0).then_some(head.ns_pid),
-        comm: comm(&head.comm),
+        comm: comm(&head.comm).into(),
         state: state(head.state, head.exit_state),
         on_cpu,
         syscall,
@@ -70,9 +72,24 @@ pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
         },
         kernel_stack,
         kernel_names: Vec::new(),
-        frozen: Some(head.state & TASK_FROZEN != 0 || head.jobctl & JOBCTL_TRAP_FREEZE != 0),
+        frozen: Some(is_frozen(head)),
         mmap_lock: mmap_lock(head),
     }
+}
+
+/// The thread that a record without the rest describes: it has not run since it was `last` told of.
+pub(super) fn resting(head: &TaskHead, last: &Task, context: &Context<'_>) -> Task {
+    Task {
+        state: state(head.state, head.exit_state),
+        off_cpu_ns: off_cpu(head, context),
+        frozen: Some(is_frozen(head)),
+        mmap_lock: mmap_lock(head),
+        ..last.clone()
+    }
+}
+
+const fn is_frozen(head: &TaskHead) -> bool {
+    head.state & TASK_FROZEN != 0 || head.jobctl & JOBCTL_TRAP_FREEZE != 0
 }
 
 /// The letter that `/proc/PID/stat` would show (`task_state_index`, include/linux/sched.h).

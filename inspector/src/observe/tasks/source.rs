@@ -6,6 +6,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use inspector_ebpf::UNCHANGED;
+
 use super::{
     Sweep, Task, TasksError,
     clock::{Calibration, monotonic_ns},
@@ -50,7 +52,11 @@ enum Backend {
 struct Ebpf {
     walk: Walk,
     clock: Calibration,
+    told: Told,
 }
+
+/// Every thread as the walk told all of it last, with its `restart_block.fn`, by tid.
+type Told = HashMap<u32, (Task, u64)>;
 
 /// A snapshot that is being made ready.
 ///
@@ -117,7 +123,7 @@ fn open_ebpf() -> Result<Ebpf, TasksError> {
         walk.without
             .push("no off-CPU times (a sched_ext scheduler runs, which keeps no time of the last switch-in)");
     }
-    Ok(Ebpf { walk, clock: Calibration::default() })
+    Ok(Ebpf { walk, clock: Calibration::default(), told: Told::new() })
 }
 
 /// The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
@@ -155,6 +161,15 @@ impl TaskSource {
         }
     }
 
+    /// Makes the next sweep ask for all of every thread; without it, one that has not run is asked what it can change while
+    /// it rests, and the rest is what was seen before.
+    pub fn forget(&mut self) -> Result<(), TasksError> {
+        match &mut self.backend {
+            Backend::Ebpf(ebpf) => ebpf.walk.forget(),
+            Backend::Proc(_) => Ok(()),
+        }
+    }
+
     /// Looks at every thread of the wanted processes once. A process that is gone has no threads.
     pub fn sweep(&mut self) -> Result<Sweep, TasksError> {
         match &mut self.backend {
@@ -170,6 +185,20 @@ impl TaskSource {
 
 impl Ebpf {
     fn sweep(&mut self) -> Result<Sweep, TasksError> {
+        let swept = self.sweep_once();
+        // A walk that could not be used to its end has told of threads that nobody has heard of.
+        match swept {
+            Ok(Some(sweep)) => Ok(sweep),
+            other => {
+                self.told.clear();
+                self.walk.forget()?;
+                other.and_then(|_| self.sweep_once())?.ok_or(TasksError::Incomplete)
+            }
+        }
+    }
+
+    /// One walk; `None`: it says of a thread that it rests since it was told of, and nothing is known of it.
+    fn sweep_once(&mut self) -> Result<Option<Sweep>, TasksError> {
         self.clock.wake();
         let own_pid = std::process::id();
         let own_tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
@@ -185,20 +214,31 @@ impl Ebpf {
             self.clock.own_arrival(head.at_ns, head.last_arrival, head.nvcsw.saturating_add(head.nivcsw));
         }
         let context = Context { clock: times.then_some(&self.clock), ended_ns };
-        let (mut tasks, blocks): (Vec<Task>, Vec<u64>) = views
-            .iter()
-            .filter(|view| watches_own || view.head.tgid != own_pid)
-            .map(|view| (record::task(view, &context), view.head.restart_fn))
-            .unzip();
-        self.recover_restarted(&mut tasks, &blocks);
+        let mut told = Told::with_capacity(views.len());
+        for view in &views {
+            let head = &view.head;
+            let known = if head.present & UNCHANGED == 0 {
+                (record::task(view, &context), head.restart_fn)
+            } else {
+                let last = self.told.get(&head.pid).filter(|(task, _)| task.pid == head.tgid);
+                let Some((last, block)) = last else { return Ok(None) };
+                (record::resting(head, last, &context), *block)
+            };
+            told.insert(head.pid, known);
+        }
+        self.told = told;
+        let wanted = |task: &&Task| watches_own || task.pid != own_pid;
+        let mut tasks: Vec<Task> = self.told.values().map(|(task, _)| task).filter(wanted).cloned().collect();
         tasks.sort_unstable_by_key(|task| (task.pid, task.tid));
-        Ok(Sweep { at_ns, ended_ns, tasks, gaps: Vec::new() })
+        self.recover_restarted(&mut tasks);
+        Ok(Some(Sweep { at_ns, ended_ns, tasks, gaps: Vec::new() }))
     }
 
-    /// Looks behind `restart_syscall`; `blocks`: each thread's `restart_block.fn`.
-    fn recover_restarted(&mut self, tasks: &mut [Task], blocks: &[u64]) {
-        for (task, &block) in tasks.iter_mut().zip(blocks) {
+    /// Looks behind `restart_syscall`.
+    fn recover_restarted(&mut self, tasks: &mut [Task]) {
+        for task in tasks {
             let Some(raw) = task.syscall.filter(|raw| raw.number == restart::RESTART) else { continue };
+            let block = self.told.get(&task.tid).map_or(0, |(_, block)| *block);
             // A pointer to a function is its first byte, a return address the one behind a call.
             let addresses: Vec<u64> =
                 task.kernel_stack.iter().map(|frame| frame.wrapping_sub(1)).chain([block]).collect();

@@ -47,8 +47,10 @@ pub(super) fn render(drawing: &Drawing) -> String {
             height: lines.len() as f64 * LINE + 2.0 * PADDING,
         })
         .collect();
+    // Room for the ways back.
+    let back = if drawing.arrows.iter().any(|arrow| arrow.in_cycle) { GAP } else { 0.0 };
     let right = areas.iter().map(|area| area.x + area.width).fold(0.0, f64::max) + MARGIN;
-    let bottom = areas.iter().map(|area| area.y + area.height).fold(0.0, f64::max) + MARGIN + LINE;
+    let bottom = areas.iter().map(|area| area.y + area.height).fold(0.0, f64::max) + MARGIN + LINE + back;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{right:.0}\" height=\"{bottom:.0}\" \
          viewBox=\"0 0 {right:.0} {bottom:.0}\" font-family=\"monospace\" font-size=\"12\">\n<title>who waits for whom</title>\n\
@@ -91,19 +93,18 @@ fn width(lines: &[String]) -> f64 {
     lines.iter().map(|line| line.chars().count()).max().unwrap_or(0) as f64 * CHARACTER + 2.0 * PADDING
 }
 
-/// From the right side of one to the left side of the other; back to the left, it goes around below.
+/// From the right side of one to the left side of the other; a way back goes around below, from foot to foot.
 fn curve(from: Area, to: Area) -> String {
-    let (x1, y1) = (from.x + from.width, from.y + from.height / 2.0);
-    let (x2, y2) = (to.x, to.y + to.height / 2.0);
-    let reach = if x2 > x1 { (x2 - x1) / 2.0 } else { GAP };
-    let dip = if x2 > x1 { 0.0 } else { from.height.max(to.height) };
-    format!(
-        "M{x1:.1},{y1:.1} C{:.1},{:.1} {:.1},{:.1} {x2:.1},{y2:.1}",
-        x1 + reach,
-        y1 + dip,
-        x2 - reach,
-        y2 + dip
-    )
+    if to.x > from.x + from.width {
+        let (x1, y1) = (from.x + from.width, from.y + from.height / 2.0);
+        let (x2, y2) = (to.x, to.y + to.height / 2.0);
+        let middle = f64::midpoint(x1, x2);
+        return format!("M{x1:.1},{y1:.1} C{middle:.1},{y1:.1} {middle:.1},{y2:.1} {x2:.1},{y2:.1}");
+    }
+    let (x1, y1) = (from.x + from.width / 2.0, from.y + from.height);
+    let (x2, y2) = (to.x + to.width / 2.0, to.y + to.height);
+    let below = y1.max(y2) + GAP;
+    format!("M{x1:.1},{y1:.1} C{x1:.1},{below:.1} {x2:.1},{below:.1} {x2:.1},{y2:.1}")
 }
 
 fn shape(text: &mut String, node: &Node, lines: &[String], area: Area) {
