@@ -77,11 +77,12 @@ impl Plan {
             let host = host_tids(pid)?;
             for (thread, tid) in inside.iter().enumerate() {
                 let tid = *host.get(tid).with_context(|| format!("thread {tid} of {pid}"))?;
-                procfs::wait_blocked(pid, tid).with_context(|| self.text())?;
                 threads.insert((index, thread), (pid, tid));
             }
             pids.push(pid);
         }
+        let all: Vec<(u32, u32)> = threads.values().copied().collect();
+        procfs::wait_all_blocked(&all).with_context(|| self.text())?;
         Ok(Planted { fixture, pids, threads })
     }
 

@@ -45,13 +45,20 @@ pub fn status_numbers(pid: u32, tid: u32, key: &str) -> Option<Vec<u64>> {
 
 /// Waits until a thread sleeps and stays in the same wait for 50 ms.
 pub fn wait_blocked(pid: u32, tid: u32) -> Result<()> {
-    eventually(&format!("thread {tid} of process {pid} blocks"), || {
-        let before = voluntary_switches(pid, tid)?;
-        if !matches!(state(pid, tid)?, 'S' | 'D') {
-            return None;
-        }
+    wait_all_blocked(&[(pid, tid)])
+}
+
+/// Waits until all these threads, by pid and tid, sleep and stay in the same waits for 50 ms.
+pub fn wait_all_blocked(threads: &[(u32, u32)]) -> Result<()> {
+    let asleep = |&(pid, tid): &(u32, u32)| {
+        let switches = voluntary_switches(pid, tid)?;
+        matches!(state(pid, tid)?, 'S' | 'D').then_some(switches)
+    };
+    eventually(&format!("threads block: {threads:?}"), || {
+        let before: Vec<u64> = threads.iter().map(asleep).collect::<Option<_>>()?;
         std::thread::sleep(std::time::Duration::from_millis(50));
-        (matches!(state(pid, tid)?, 'S' | 'D') && voluntary_switches(pid, tid)? == before).then_some(())
+        let after: Vec<u64> = threads.iter().map(asleep).collect::<Option<_>>()?;
+        (before == after).then_some(())
     })
 }
 

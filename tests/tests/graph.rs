@@ -117,6 +117,11 @@ fn random(seed: u64) -> Plan {
                 5 if !alone && other_thread != 0 && joined.insert(other_thread) => {
                     Block::Inside("join", other_thread)
                 }
+                6 => Block::Shared(
+                    ["shared normal", "shared robust"][below(2)],
+                    other_process,
+                    below(sizes[other_process]),
+                ),
                 _ => Block::Message(["unix", "tcp", "pipe", "fill"][below(4)], other_process),
             }
         });
