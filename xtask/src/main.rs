@@ -9,6 +9,7 @@ mod interrupt;
 mod process;
 mod pythons;
 mod real;
+mod table;
 mod test;
 mod vm;
 
@@ -37,9 +38,18 @@ enum Command {
     Vm(vm::Options),
     /// Prepare the CPythons that a new machine lacks (3.13 to 3.15 of Debian forky), for tests with INSPECTOR_PYTHONS=all
     Pythons(pythons::Options),
+    /// Print what inspector says beside what other tools say, on the same processes
+    #[command(subcommand)]
+    Table(Table),
     /// Work with fleets
     #[command(subcommand)]
     Fleet(Fleet),
+}
+
+#[derive(Subcommand)]
+enum Table {
+    /// Every kind of wait, each in a thread that really blocks so; fails where inspector's answer is not the fixture's
+    Waits(table::Options),
 }
 
 #[derive(Subcommand)]
@@ -72,6 +82,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(options) => test::tests(&options),
         Command::Vm(options) => vm::vm(&options),
         Command::Pythons(options) => pythons::pythons(&options),
+        Command::Table(Table::Waits(options)) => table::waits(&options),
         Command::Fleet(Fleet::Real(options)) => real::real(&options),
     }
 }

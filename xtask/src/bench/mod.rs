@@ -7,7 +7,7 @@ mod hangs;
 mod scale;
 mod table;
 mod target;
-mod tools;
+pub(crate) mod tools;
 
 use std::fs;
 use std::process::Stdio;

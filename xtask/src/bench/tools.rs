@@ -24,11 +24,7 @@ pub(super) struct Tool {
 
 /// Inspector's two commands, and its peers in a virtual environment made for them.
 pub(super) fn tools(inspector: &Path) -> Result<Vec<Tool>> {
-    say("preparing py-spy and pystack");
-    let (status, python) =
-        capture(Command::new("python3").arg(root().join("tests/fleet/environment.py")).args(PEERS))?;
-    ensure!(status.success(), "no environment for the peers");
-    let bin = Path::new(python.trim()).parent().context("the interpreter has a directory")?.to_owned();
+    let bin = peers()?;
     let own =
         |name, arguments, dumps| Tool { name, program: inspector.to_owned(), arguments, dumps, peer: false };
     let peer = |name, program, arguments| Tool {
@@ -45,6 +41,15 @@ pub(super) fn tools(inspector: &Path) -> Result<Vec<Tool>> {
         peer("py-spy dump --native", "py-spy", &["dump", "--native", "--pid"]),
         peer("pystack remote --native", "pystack", &["remote", "--native"]),
     ])
+}
+
+/// The folder of py-spy's and pystack's programs, in a virtual environment made for them.
+pub(crate) fn peers() -> Result<PathBuf> {
+    say("preparing py-spy and pystack");
+    let (status, python) =
+        capture(Command::new("python3").arg(root().join("tests/fleet/environment.py")).args(PEERS))?;
+    ensure!(status.success(), "no environment for the peers");
+    Ok(Path::new(python.trim()).parent().context("the interpreter has a directory")?.to_owned())
 }
 
 impl Tool {
