@@ -40,7 +40,7 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
                 break;
             }
             let certainty = certainty(capture, process, thread, &owner, alone);
-            let answers = responders.at_other_end(thread, &owner);
+            let answers = responders.likely(thread, &owner);
             edges.push(edge(thread, responders.only_thread(thread, owner), certainty));
             edges.extend(answers.map(|owner| edge(thread, owner, Certainty::Likely)));
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    model::{Capture, Certainty, Owner, TaskState, WaitKind},
+    model::{Capture, Certainty, Owner, TaskState, WaitKind, probes::TransferDirection},
     resolve::ResolvedThread,
 };
 
@@ -14,6 +14,8 @@ pub(super) struct Responders<'a> {
     alive: BTreeMap<u32, Vec<&'a ResolvedThread>>,
     /// By the inode of a socket, that of the other end.
     peers: HashMap<u64, u64>,
+    /// The last thread that was seen to write, by its process and the inode it wrote to.
+    writers: HashMap<(u32, u64), u32>,
 }
 
 impl<'a> Responders<'a> {
@@ -37,7 +39,24 @@ impl<'a> Responders<'a> {
                 .is_some_and(|process| process.thread_count as usize <= process.threads.len())
         };
         alive.retain(|pid, _| complete(pid));
-        Self { alive, peers: peers.collect() }
+        let written = capture.probes.iter().flat_map(|probes| &probes.transfers);
+        let written = written.filter(|transfer| transfer.direction == TransferDirection::Out);
+        let writers = written.filter_map(|transfer| Some(((transfer.pid, transfer.inode?), transfer.tid)));
+        Self { alive, peers: peers.collect(), writers: writers.collect() }
+    }
+
+    /// The thread of `owner`'s process that is likely to answer, where only the process is known: one that waits on the
+    /// other end, else the one that wrote there last while the probes watched.
+    pub(super) fn likely(&self, waiter: &ResolvedThread, owner: &Owner) -> Option<Owner> {
+        if owner.tid.is_some() || owner.pid == waiter.pid {
+            return None;
+        }
+        let (tid, why) = self
+            .at_other_end(waiter, owner.pid)
+            .map(|tid| (tid, "this thread waits on the other end"))
+            .or_else(|| Some((self.last_writer(waiter, owner.pid)?, "this thread wrote there last")))?;
+        let evidence = format!("{}; {why}", owner.evidence);
+        Some(Owner { pid: owner.pid, tid: Some(tid), certainty: Certainty::Likely, evidence })
     }
 
     /// The owner with its thread, where the process has only one; it is as sure as that the process is the owner.
@@ -57,23 +76,29 @@ impl<'a> Responders<'a> {
         }
     }
 
-    /// The one thread of `owner`'s process that waits on the other end of the socket that `waiter` waits on: if an answer
-    /// comes, it comes from there.
-    pub(super) fn at_other_end(&self, waiter: &ResolvedThread, owner: &Owner) -> Option<Owner> {
-        if owner.tid.is_some() || owner.pid == waiter.pid {
-            return None;
-        }
+    /// The one thread of a process that waits on the other end of the socket that `waiter` waits on: if an answer comes, it
+    /// comes from there.
+    fn at_other_end(&self, waiter: &ResolvedThread, pid: u32) -> Option<u32> {
         let other_end = *self.peers.get(&waiter.wait.inode?)?;
         let reads = |thread: &&&ResolvedThread| {
             thread.wait.inode == Some(other_end) && thread.wait.kind != WaitKind::Accept
         };
-        let mut readers = self.alive.get(&owner.pid)?.iter().filter(reads);
+        let mut readers = self.alive.get(&pid)?.iter().filter(reads);
         let (reader, None) = (readers.next()?, readers.next()) else { return None };
-        Some(Owner {
-            pid: owner.pid,
-            tid: Some(reader.tid),
-            certainty: Certainty::Likely,
-            evidence: format!("{}; this thread waits on the other end", owner.evidence),
-        })
+        Some(reader.tid)
+    }
+
+    /// The thread of a process that last wrote into the other end of the socket, or into the pipe, that `waiter` reads.
+    fn last_writer(&self, waiter: &ResolvedThread, pid: u32) -> Option<u32> {
+        if !matches!(
+            waiter.wait.kind,
+            WaitKind::SocketRecv | WaitKind::PipeRead | WaitKind::Poll | WaitKind::Epoll
+        ) {
+            return None;
+        }
+        let inode = waiter.wait.inode?;
+        let written = self.peers.get(&inode).copied().unwrap_or(inode);
+        let tid = *self.writers.get(&(pid, written))?;
+        self.alive.get(&pid)?.iter().any(|thread| thread.tid == tid).then_some(tid)
     }
 }

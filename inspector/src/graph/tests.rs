@@ -3,7 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     Certainty, Fd, FdKind, Gil, GilSample, Interpreter, Owner, Process, PythonRuntime, Socket, Stability,
-    StackEnd, Thread, Wait, WaitKind, wait::LastWaker,
+    StackEnd, Thread, Wait, WaitKind,
+    probes::{Probes, Transfer, TransferDirection},
+    wait::LastWaker,
 };
 
 const PID: u32 = 100;
@@ -161,6 +163,30 @@ fn the_thread_at_the_other_end_of_a_connection_is_a_likely_edge_beside_the_prove
     let from_client: Vec<_> =
         graph.from(End { pid: 1, tid: Some(1) }).map(|e| (e.to.tid, e.certainty)).collect();
     assert_eq!(from_client, [(None, Certainty::Proven), (Some(1002), Certainty::Likely)]);
+}
+
+#[test]
+fn the_thread_that_wrote_into_a_pipe_last_is_the_likely_one_of_its_process() {
+    let mut capture = processes(&[(1, 1), (2, 3)]);
+    let transfer = |tid, inode, direction| Transfer {
+        pid: 2,
+        tid,
+        inode: Some(inode),
+        direction,
+        ..Transfer::default()
+    };
+    let transfers = vec![
+        transfer(1002, 10, TransferDirection::Out),
+        transfer(2002, 10, TransferDirection::In),
+        transfer(2002, 11, TransferDirection::Out),
+    ];
+    capture.probes = Some(Probes { transfers, ..Probes::default() });
+    let mut reader = reads(1, 1, &[2]);
+    (reader.wait.kind, reader.wait.inode) = (WaitKind::PipeRead, Some(10));
+    let threads = [reader, runs(2, 2), runs(2, 1002), runs(2, 2002)];
+    let to: Vec<_> =
+        WaitGraph::build(&capture, &threads).edges.iter().map(|e| (e.to.tid, e.certainty)).collect();
+    assert_eq!(to, [(None, Certainty::Proven), (Some(1002), Certainty::Likely)]);
 }
 
 /// Processes of so many threads: the first has the process's id, the next are 1000 apart.
