@@ -7,7 +7,7 @@ use crate::{
     graph::WaitGraph,
     knowledge::{Knowledge, ProcessRule, ThreadRule, last_component},
     model::{
-        Capture, Process, PythonThread, TaskState, Thread, WaitKind,
+        Capture, Process, PythonThread, TaskState, Thread, Wait, WaitKind,
         report::{End, Party, PartyKind},
     },
     resolve::ResolvedThread,
@@ -157,10 +157,20 @@ impl<'a> Scene<'a> {
 
     /// Threads of `pid`, other than `except`, that stand in a lock whose owner is not known, outside any idle state.
     pub(super) fn standing_in_ownerless_locks(&self, pid: u32, except: &[End]) -> Vec<End> {
+        self.standing(pid, |wait| wait.owners.is_empty())
+            .into_iter()
+            .filter(|end| !except.contains(end))
+            .collect()
+    }
+
+    /// The same, and those that stand in a lock of Python's whose holder is known: holding it is no reason to be well.
+    pub(super) fn standing_in_locks(&self, pid: u32) -> Vec<End> {
+        self.standing(pid, |wait| wait.owners.is_empty() || wait.kind == WaitKind::PythonLock)
+    }
+
+    fn standing(&self, pid: u32, fits: impl Fn(&Wait) -> bool) -> Vec<End> {
         self.of(pid)
-            .filter(|actor| {
-                !except.contains(&actor.end()) && actor.stands() && actor.resolved.wait.owners.is_empty()
-            })
+            .filter(|actor| actor.stands() && fits(&actor.resolved.wait))
             .filter(|actor| {
                 matches!(
                     actor.resolved.wait.kind,

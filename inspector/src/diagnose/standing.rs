@@ -20,7 +20,7 @@ pub(super) fn suspicion(scene: &Scene<'_>) -> Option<Suspicion> {
 fn serving_thread(scene: &Scene<'_>) -> Option<Suspicion> {
     let standing = scene.actors().find(|actor| {
         let long = actor.blocked_ns().is_some_and(|ns| ns >= weights::LONG_NS);
-        let in_lock = || scene.standing_in_ownerless_locks(actor.process.pid, &[]).contains(&actor.end());
+        let in_lock = || scene.standing_in_locks(actor.process.pid).contains(&actor.end());
         long && actor.serves() && actor.stands() && (actor.resolved.wait.kind == WaitKind::Disk || in_lock())
     })?;
     let fact = format!("{} is {}", words::thread(&standing), words::detail(&standing));
@@ -40,7 +40,7 @@ fn whole_process(scene: &Scene<'_>, process: &Process) -> Option<Suspicion> {
             [WaitKind::PythonLock, WaitKind::Mutex, WaitKind::Rwlock, WaitKind::Condvar, WaitKind::Join];
         actor.stands() && !wait.has_deadline && kinds.contains(&wait.kind)
     };
-    let in_lock = scene.standing_in_ownerless_locks(process.pid, &[]);
+    let in_lock = scene.standing_in_locks(process.pid);
     let example = threads.iter().find(|actor| in_lock.contains(&actor.end()))?;
     if !threads.iter().all(inside) {
         return None;

@@ -33,12 +33,13 @@ pub use lock::{FileLock, LockClass, LockWait};
 pub use probes::{ProbeWay, Probes};
 pub use process::{Bystander, MmapLock, Process};
 pub use python::{
-    Gil, GilSample, Interpreter, PythonEngine, PythonFrame, PythonRuntime, PythonThread, ThreadState,
+    Gil, GilSample, Interpreter, LockHolder, PythonEngine, PythonFrame, PythonLock, PythonObject,
+    PythonRuntime, PythonThread, ThreadState,
 };
 pub use report::Report;
 pub use sharing::{NamedTid, Namesake, SharedMapping, SharedObject};
 pub use socket::{PeerKind, Socket, SocketFamily, SocketProtocol, SocketTimer, TimerKind};
 pub use thread::{Activity, NativeStack, Registers, SavedMemory, Stability, Syscall, TaskState, Thread};
-pub use wait::{Certainty, Owner, Wait, WaitKind};
+pub use wait::{Certainty, Owner, PythonWait, Wait, WaitKind};
 pub use waitv::WaitvWord;
 pub use worker::Worker;

@@ -118,6 +118,54 @@ pub struct PythonThread {
     pub partial: Option<String>,
     /// It is a daemon thread, where `threading` says so.
     pub daemon: Option<bool>,
+    /// What its innermost call waits on, where the address of the wait led to an object of Python's.
+    #[serde(default)]
+    pub waits_on: Option<PythonLock>,
+    /// What its frames hold by a `with` block.
+    #[serde(default)]
+    pub holds: Vec<PythonLock>,
+}
+
+/// A lock, a queue or another object of Python's that threads wait on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonLock {
+    /// What a futex wait for it shows: the address of its semaphore, or of the lock that waiters park on. Of a
+    /// `threading.Semaphore`, which has none of its own, the object's.
+    pub address: u64,
+    /// The object as the program knows it: a `Queue`, not the lock inside.
+    pub object: PythonObject,
+    /// Who holds it (or, of a thread that is joined, who it is), where the object itself says so.
+    pub holder: Option<LockHolder>,
+    /// Name of a semaphore that processes share, where it has one.
+    pub shared_name: Option<String>,
+}
+
+/// One object of a Python program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonObject {
+    /// `threading.RLock`, `queue.Queue`; for a class of the program's own its bare name.
+    pub type_name: String,
+    /// `id()` of it.
+    pub address: u64,
+    /// How the program names it: `self._send_lock of Sender`, `local lock in worker()`, `global LOCK`.
+    pub path: Option<String>,
+    /// How it stands: `2 of 2 items`, `value 0`.
+    pub state: Option<String>,
+}
+
+/// The thread that an object names as its holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockHolder {
+    /// `threading.get_ident()` of it.
+    pub ident: u64,
+    /// The host's tid; `None`: no thread of the process is known to be it.
+    pub tid: Option<u32>,
+    /// How often it took the lock; `None`: it is a thread to be joined.
+    pub count: Option<u64>,
+    /// Nobody else can end the wait.
+    pub exclusive: bool,
+    /// What names it: `rlock_owner`, `_ident of the joined Thread`.
+    pub word: String,
 }
 
 impl PythonThread {

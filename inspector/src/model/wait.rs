@@ -179,6 +179,9 @@ pub struct Wait {
     /// Identity of the object where it lies in memory that processes share: the same in each of them, whatever its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<SharedObject>,
+    /// The object of Python's that is waited on, where it was found: the `Queue`, not the lock inside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python_object: Option<PythonWait>,
     /// Flavour of the object: `normal`, `recursive`, `errorcheck`, `robust`, `pi`; `reader`, `writer`; `barrier`, `once`; for
     /// locks of other runtimes their name there (`rust std::sync::Mutex`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,6 +252,23 @@ pub struct Wait {
     /// left to release it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_gone: Option<u32>,
+}
+
+/// The object that a thread of a Python program waits on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PythonWait {
+    /// `threading.RLock`, `queue.Queue`; for a class of the program's own its bare name.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// `id()` of it.
+    pub address: u64,
+    /// How the program names it: `self._send_lock of Sender`, `local lock in worker()`, `global LOCK`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// How it stands: `2 of 2 items`, `value 0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 /// One descriptor that a `poll` or `epoll` wait watches.

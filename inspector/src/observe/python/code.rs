@@ -173,19 +173,34 @@ impl CodeCache {
         }
     }
 
+    /// Bytes from the beginning of the byte code to where the frame is; `None`: that is not in it.
+    fn offset(&self, frame: &RawFrame, code: &Code) -> Option<i64> {
+        let address = match frame.place {
+            Place::Offset(offset) => return Some(offset),
+            Place::Address(address) => address,
+        };
+        let start = self.copies.get(&(frame.code, frame.copy)).copied().unwrap_or(code.start);
+        let position = address.wrapping_sub(start).cast_signed();
+        // `prev_instr` of a frame that has not begun points to the unit before the byte code.
+        (-2..code.length).contains(&position).then_some(position)
+    }
+
+    /// Function, file and place (bytes from the beginning) of a frame that runs code of somebody's.
+    pub(super) fn place(&self, frame: &RawFrame) -> Option<(&str, &str, i64)> {
+        match self.known.get(&frame.code)? {
+            Executable::Code(code) => Some((&code.function, &code.file, self.offset(frame, code)?)),
+            Executable::Internal => None,
+        }
+    }
+
     /// Interns the frame, its function, file and line.
     pub(super) fn resolve(&mut self, layout: &Layout, frame: &RawFrame, table: &mut FrameTable) -> Resolved {
         let Some(executable) = self.known.get(&frame.code) else { return Resolved::Torn };
         let Executable::Code(code) = executable else { return Resolved::Hidden };
         let position = match frame.place {
             Place::Offset(offset) => offset,
-            Place::Address(address) => {
-                let start = self.copies.get(&(frame.code, frame.copy)).copied().unwrap_or(code.start);
-                let position = address.wrapping_sub(start).cast_signed();
-                // `prev_instr` of a frame that has not begun points to the unit before the byte code.
-                if !(-2..code.length).contains(&position) {
-                    return Resolved::Torn;
-                }
+            Place::Address(_) => {
+                let Some(position) = self.offset(frame, code) else { return Resolved::Torn };
                 if position < code.traceable && !frame.generator {
                     return Resolved::Hidden;
                 }

@@ -6,7 +6,7 @@ use super::{
     bytes::u64_at,
     layout::{
         Attributes, CodeLayout, CurrentFrame, FrameLayout, GilPlace, InterpreterLayout, Layout, LineTable,
-        ObjectLayout, Position, ThreadLayout,
+        ObjectLayout, Position, ThreadLayout, Variables,
     },
     tables,
 };
@@ -93,6 +93,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<DebugOffsets> {
     let frame = frame(&mut words, minor, with_tlbc)?;
     let code = code(&mut words, minor, with_tlbc)?;
     let object = objects(&mut words, minor, free_threaded)?;
+    let code = CodeLayout { exception_table: Some(object.header + 24), ..code };
     let release = (major, minor);
     let layout =
         Layout { release, free_threaded, interpreters_head, interpreter, thread, frame, code, object };
@@ -141,7 +142,7 @@ fn thread(words: &mut Words<'_>, minor: u8) -> Option<ThreadLayout> {
 }
 
 fn frame(words: &mut Words<'_>, minor: u8, with_tlbc: bool) -> Option<FrameLayout> {
-    let (_, [previous, code, position, _locals, owner]) = words.section()?;
+    let (_, [previous, code, position, slots, owner]) = words.section()?;
     let mut tlbc_index = None;
     if minor >= 14 {
         let _stackpointer = words.word()?;
@@ -157,11 +158,16 @@ fn frame(words: &mut Words<'_>, minor: u8, with_tlbc: bool) -> Option<FrameLayou
         owner: Some(owner),
         is_entry: None,
         tlbc_index,
+        // `f_funcobj` and `f_globals` follow `previous` (`_PyInterpreterFrame`, Include/internal/pycore_frame.h in 3.13,
+        // pycore_interpframe_structs.h after).
+        globals: previous + 16,
+        slots,
+        blocks: None,
     })
 }
 
 fn code(words: &mut Words<'_>, minor: u8, with_tlbc: bool) -> Option<CodeLayout> {
-    let (size, [filename, name, qualname, line_table, first_line, _args, _names, _kinds, bytecode]) =
+    let (size, [filename, name, qualname, line_table, first_line, _args, names, _kinds, bytecode]) =
         words.section()?;
     let mut tlbc = None;
     if minor >= 14 {
@@ -182,6 +188,12 @@ fn code(words: &mut Words<'_>, minor: u8, with_tlbc: bool) -> Option<CodeLayout>
         // a free-threaded build has `_PyCodeArray *co_tlbc` between the last two from 3.14 on.
         first_traceable: bytecode.checked_sub(if with_tlbc { 24 } else { 16 }),
         tlbc,
+        variables: Variables::Together(names),
+        // `int co_stacksize, co_firstlineno` (Include/cpython/code.h).
+        stack_size: first_line.checked_sub(4)?,
+        // `co_consts, co_names, co_exceptiontable` are the first members behind `PyObject_VAR_HEAD`; set once the size of
+        // that is known.
+        exception_table: None,
     })
 }
 
@@ -204,7 +216,7 @@ fn objects(words: &mut Words<'_>, minor: u8, free_threaded: bool) -> Option<Obje
         let (_, [name, _repr, flags]) = words.section()?;
         (type_name, type_flags) = (name, flags);
     }
-    words.skip(2); // tuple
+    let (_, [tuple_items, _size]) = words.section()?;
     words.skip(2); // list
     if minor >= 14 {
         words.skip(3); // set
@@ -227,6 +239,7 @@ fn objects(words: &mut Words<'_>, minor: u8, free_threaded: bool) -> Option<Obje
         other_text: ascii_text + 16,
         bytes_length,
         bytes_text,
+        tuple_items,
         dict_keys,
         keys: base.keys,
         type_name,
@@ -237,6 +250,7 @@ fn objects(words: &mut Words<'_>, minor: u8, free_threaded: bool) -> Option<Obje
         // `MANAGED_DICT_OFFSET`, Include/internal/pycore_object.h.
         attributes: Attributes::Inline(if free_threaded { 8 } else { 24 }),
         int_digits,
+        int_tagged: true,
     })
 }
 

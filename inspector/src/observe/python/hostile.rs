@@ -13,15 +13,15 @@ use crate::observe::{
 };
 
 /// Where the memory lies.
-const BASE: u64 = 0x7f00_0000_0000;
+pub(super) const BASE: u64 = 0x7f00_0000_0000;
 /// How far it reaches: the same words over and over.
-const SPAN: u64 = 64 << 20;
+pub(super) const SPAN: u64 = 64 << 20;
 
 /// A few words, repeated over a large stretch of memory, so that nearly every pointer into it leads somewhere.
 #[derive(Debug)]
-struct Echo {
-    words: Vec<u64>,
-    calls: Cell<u64>,
+pub(super) struct Echo {
+    pub(super) words: Vec<u64>,
+    pub(super) calls: Cell<u64>,
 }
 
 impl Echo {
@@ -78,13 +78,13 @@ fn described(free_threaded: bool) -> Option<Layout> {
     debug_offsets::parse(&bytes).map(|table| table.layout)
 }
 
-fn layouts() -> Vec<Layout> {
+pub(super) fn layouts() -> Vec<Layout> {
     let described = [described(false), described(true)].into_iter().flatten();
     (8..=12).filter_map(|minor| tables::of((3, minor))).chain(described).collect()
 }
 
 /// Words that look like what the reader hopes for: pointers into the memory, small numbers, flags, text.
-fn word() -> impl Strategy<Value = u64> {
+pub(super) fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => (0..SPAN / 8).prop_map(|at| BASE + at * 8),
         4 => (0u64..64).prop_map(|at| BASE + at * 8),

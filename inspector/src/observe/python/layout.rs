@@ -94,6 +94,12 @@ pub(super) struct FrameLayout {
     pub(super) is_entry: Option<usize>,
     /// `tlbc_index` (free-threaded, from 3.14).
     pub(super) tlbc_index: Option<usize>,
+    /// `f_globals`.
+    pub(super) globals: usize,
+    /// `f_localsplus`: variables, then the evaluation stack.
+    pub(super) slots: usize,
+    /// `f_iblock`, the number of open blocks; `f_blockstack` begins 8 bytes behind it (until 3.10).
+    pub(super) blocks: Option<usize>,
 }
 
 impl FrameLayout {
@@ -136,14 +142,35 @@ pub(super) struct CodeLayout {
     pub(super) first_traceable: Option<usize>,
     /// `co_tlbc` (free-threaded, from 3.14).
     pub(super) tlbc: Option<usize>,
+    pub(super) variables: Variables,
+    /// `co_stacksize`.
+    pub(super) stack_size: usize,
+    /// `co_exceptiontable` (from 3.11).
+    pub(super) exception_table: Option<usize>,
 }
 
 impl CodeLayout {
     /// How many bytes of a code object hold all that is read of it.
     pub(super) fn length(&self) -> usize {
-        let rest = [self.qualname, self.first_traceable, self.tlbc].into_iter().flatten().max().unwrap_or(0);
-        [self.filename, self.name, self.first_line, self.line_table, rest].into_iter().max().unwrap_or(0) + 8
+        let rest = [self.qualname, self.first_traceable, self.tlbc, self.exception_table];
+        let rest = rest.into_iter().flatten().max().unwrap_or(0);
+        let names = match self.variables {
+            Variables::ByKind(tuples) => tuples.into_iter().max().unwrap_or(0),
+            Variables::Together(tuple) => tuple,
+        };
+        let known =
+            [self.filename, self.name, self.first_line, self.line_table, self.stack_size, names, rest];
+        known.into_iter().max().unwrap_or(0) + 8
     }
+}
+
+/// Where a code object keeps the names of its variables, in the order of a frame's slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variables {
+    /// In the tuples `co_varnames`, `co_cellvars` and `co_freevars` (until 3.10).
+    ByKind([usize; 3]),
+    /// In the tuple `co_localsplusnames` (from 3.11).
+    Together(usize),
 }
 
 /// How line numbers are packed.
@@ -178,6 +205,8 @@ pub(super) struct ObjectLayout {
     pub(super) bytes_length: usize,
     /// `PyBytesObject.ob_sval`.
     pub(super) bytes_text: usize,
+    /// `PyTupleObject.ob_item`; `ob_size` follows the object's head.
+    pub(super) tuple_items: usize,
     /// `PyDictObject.ma_keys`; `ma_values` follows.
     pub(super) dict_keys: usize,
     pub(super) keys: KeysLayout,
@@ -194,6 +223,8 @@ pub(super) struct ObjectLayout {
     pub(super) attributes: Attributes,
     /// The digits of a `PyLongObject`.
     pub(super) int_digits: usize,
+    /// `lv_tag` follows its head, not `ob_size` (from 3.12).
+    pub(super) int_tagged: bool,
 }
 
 /// `PyDictKeysObject`.

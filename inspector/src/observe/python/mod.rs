@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::{frames::FrameTable, helper::protocol::ThreadRequest, memory::TargetMemory};
 use crate::model::{Gap, GilSample, PythonRuntime, PythonThread};
 
+mod attributes;
 mod bytes;
 mod code;
 mod debug_offsets;
@@ -31,6 +32,7 @@ mod snapshot;
 mod stack;
 mod state;
 mod strings;
+mod sync;
 mod tables;
 
 /// What was read of one Python process.

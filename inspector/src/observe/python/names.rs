@@ -2,7 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{bytes::u32_at, dicts, layout::ObjectLayout, reader::Reader, strings};
+use super::{
+    attributes, bytes::u32_at, dicts, layout::ObjectLayout, reader::Reader, strings, sync::ThreadEnd,
+};
+
+/// What is read of a thread. What ends with it is `_tstate_lock` until 3.12, `_handle` in 3.13, `_os_thread_handle` after.
+const ATTRIBUTES: [&str; 5] = ["_name", "_daemonic", "_tstate_lock", "_handle", "_os_thread_handle"];
 
 /// Most threads whose names are read.
 const MAX_THREADS: usize = 1 << 15;
@@ -12,6 +17,8 @@ const MAX_THREADS: usize = 1 << 15;
 pub(super) struct Known {
     pub(super) name: Option<String>,
     pub(super) daemon: Option<bool>,
+    /// What others wait for when they join it.
+    pub(super) end: Option<ThreadEnd>,
 }
 
 /// The threads by ident; empty where `threading` is not imported.
@@ -37,10 +44,10 @@ fn namespace(reader: &Reader<'_>, layout: &ObjectLayout, modules: u64, name: &st
 
 fn known(reader: &Reader<'_>, layout: &ObjectLayout, active: &[(u64, u64)]) -> HashMap<u64, Known> {
     let objects: Vec<u64> = active.iter().map(|&(_, object)| object).collect();
-    let attributes = dicts::attributes(reader, layout, &objects, ["_name", "_daemonic"]);
-    let texts = strings::strings(reader, layout, attributes.iter().filter_map(|[name, _]| *name));
+    let attributes = attributes::attributes(reader, layout, &objects, ATTRIBUTES);
+    let texts = strings::strings(reader, layout, attributes.iter().filter_map(|[name, ..]| *name));
     let flags: HashMap<u64, bool> = {
-        let flags = strings::distinct(attributes.iter().filter_map(|[_, daemon]| *daemon));
+        let flags = strings::distinct(attributes.iter().filter_map(|[_, daemon, ..]| *daemon));
         // `bool` is an int: True and False have the one digit 1 and 0.
         let digits = reader.many(flags.iter().map(|&flag| (flag.wrapping_add(layout.int_digits as u64), 4)));
         let flag = |(flag, digit): (u64, Option<Vec<u8>>)| Some((flag, u32_at(&digit?, 0)? == 1));
@@ -49,9 +56,11 @@ fn known(reader: &Reader<'_>, layout: &ObjectLayout, active: &[(u64, u64)]) -> H
     active
         .iter()
         .zip(attributes)
-        .map(|(&(ident, _), [name, daemon])| {
+        .map(|(&(ident, thread), [name, daemon, lock, handle, os_handle])| {
             let name = name.and_then(|name| texts.get(&name).cloned());
-            (ident, Known { name, daemon: daemon.and_then(|daemon| flags.get(&daemon).copied()) })
+            let daemon = daemon.and_then(|daemon| flags.get(&daemon).copied());
+            let end = lock.or(handle).or(os_handle).map(|lock| ThreadEnd { thread, ident, lock });
+            (ident, Known { name, daemon, end })
         })
         .collect()
 }

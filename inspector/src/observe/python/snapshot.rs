@@ -13,6 +13,7 @@ use super::{
     reader::Reader,
     stack::{self, Stack},
     state::{self, InterpreterState, ThreadState},
+    sync,
 };
 use crate::{
     model::{
@@ -82,18 +83,22 @@ pub(super) fn read_runtime(
         .filter_map(|state| Some(KnownState { address: state.address, tid: by_thread.host_tid(state)? }))
         .collect();
 
+    let known = |interpreter: &InterpreterState| {
+        if only_these { HashMap::new() } else { names::threads(reader, &layout.object, interpreter.modules) }
+    };
+    let known: Vec<HashMap<u64, names::Known>> = interpreters.iter().map(known).collect();
+    let mut sync =
+        read_sync(reader, layout, &codes, &states, &stacks, threads, &by_thread, &known).into_iter();
+
     let mut matched: BTreeMap<u32, Vec<PythonThread>> = BTreeMap::new();
     let mut states = states.iter().zip(&stacks);
-    for interpreter in &interpreters {
-        let known = if only_these {
-            HashMap::new()
-        } else {
-            names::threads(reader, &layout.object, interpreter.modules)
-        };
+    for (interpreter, known) in interpreters.iter().zip(&known) {
         let holder = interpreter.gil.and_then(|gil| gils.get(&gil)?.as_ref()).filter(|gil| gil.locked);
         for (state, stack) in states.by_ref().take(interpreter.count) {
             let mut thread = thread(layout, interpreter, state, stack, &mut codes, frames);
             thread.holds_gil = holder.is_some_and(|gil| gil.holder == state.address);
+            let seen = sync.next().unwrap_or_default();
+            (thread.waits_on, thread.holds) = (seen.waits_on, seen.holds);
             if let Some(known) = known.get(&state.ident) {
                 thread.name.clone_from(&known.name);
                 thread.daemon = known.daemon;
@@ -115,6 +120,35 @@ pub(super) fn read_runtime(
         read.gaps.push(Gap::process("python", pid, reason));
     }
     Ok(read)
+}
+
+/// What each thread waits on and holds, in the order of `states`.
+#[allow(clippy::too_many_arguments, reason = "everything that was read before goes into it")]
+fn read_sync(
+    reader: &Reader<'_>,
+    layout: &Layout,
+    codes: &CodeCache,
+    states: &[ThreadState],
+    stacks: &[Stack],
+    threads: &[ThreadRequest],
+    by_thread: &Threads,
+    known: &[HashMap<u64, names::Known>],
+) -> Vec<sync::Seen> {
+    let requests: HashMap<u32, &ThreadRequest> = threads.iter().map(|thread| (thread.tid, thread)).collect();
+    let tids: HashMap<u64, u32> =
+        states.iter().filter_map(|state| Some((state.ident, by_thread.host_tid(state)?))).collect();
+    let ends: Vec<sync::ThreadEnd> =
+        known.iter().flat_map(HashMap::values).filter_map(|known| known.end).collect();
+    let asked: Vec<sync::Asked<'_>> = states
+        .iter()
+        .zip(stacks)
+        .map(|(state, stack)| sync::Asked {
+            ident: state.ident,
+            request: by_thread.host_tid(state).and_then(|tid| requests.get(&tid).copied()),
+            frames: &stack.frames,
+        })
+        .collect();
+    sync::read(&sync::Source { reader, layout, codes, tids: &tids, ends: &ends }, &asked)
 }
 
 /// The first layout under which the runtime makes sense.
@@ -220,6 +254,7 @@ fn merge(mut threads: Vec<PythonThread>) -> Option<PythonThread> {
     let mut merged = threads.iter().find(|thread| !thread.frames.is_empty()).unwrap_or(&outermost).clone();
     merged.frames = threads.iter().flat_map(|thread| thread.frames.iter().copied()).collect();
     merged.holds_gil = threads.iter().any(|thread| thread.holds_gil);
+    merged.holds = threads.iter().flat_map(|thread| thread.holds.iter().cloned()).collect();
     merged.partial = threads.iter().find_map(|thread| thread.partial.clone());
     // `threading` of the interpreter that started the thread knows its name.
     merged.name = outermost.name.or(merged.name);

@@ -35,6 +35,8 @@ const STACKREF_TAG: u64 = 3;
 /// One frame, its code not yet read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawFrame {
+    /// Where it lies.
+    pub(super) address: u64,
     /// The code object, or what stands in its place.
     pub(super) code: u64,
     pub(super) place: Place,
@@ -84,7 +86,7 @@ pub(super) fn stacks(reader: &Reader<'_>, layout: &Layout, threads: &[ThreadStat
         }
         let frames = reader.many(waiting.iter().map(|walk| (walk.next, length)));
         for (walk, bytes) in waiting.iter_mut().zip(frames) {
-            match bytes.and_then(|bytes| Frame::parse(&layout.frame, layout.release, &bytes)) {
+            match bytes.and_then(|bytes| Frame::parse(&layout.frame, layout.release, walk.next, &bytes)) {
                 Some(frame) => walk.push(frame),
                 None if reader.exhausted() => walk.stop("more was to be read than one process may ask for"),
                 None => walk.stop("a frame could not be read"),
@@ -164,7 +166,7 @@ impl Walk {
         while self.next != 0 {
             let Some(frame) = self
                 .held(self.next, length)
-                .and_then(|bytes| Frame::parse(&layout.frame, layout.release, bytes))
+                .and_then(|bytes| Frame::parse(&layout.frame, layout.release, self.next, bytes))
             else {
                 return true;
             };
@@ -217,7 +219,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn parse(layout: &FrameLayout, release: (u8, u8), bytes: &[u8]) -> Option<Self> {
+    fn parse(layout: &FrameLayout, release: (u8, u8), address: u64, bytes: &[u8]) -> Option<Self> {
         let previous = u64_at(bytes, layout.previous)?;
         let owner = layout.owner.map(|offset| u8_at(bytes, offset)).map_or(Some(0), |owner| owner)?;
         if release >= (3, 12) && owner >= FIRST_SHIM {
@@ -237,6 +239,6 @@ impl Frame {
         let copy = layout.tlbc_index.map_or(Some(0), |offset| u32_at(bytes, offset))?;
         let code = if release >= (3, 13) { code & !STACKREF_TAG } else { code };
         let generator = owner == OWNED_BY_GENERATOR;
-        Some(Self { previous, frame: Some(RawFrame { code, place, entry, generator, copy }) })
+        Some(Self { previous, frame: Some(RawFrame { address, code, place, entry, generator, copy }) })
     }
 }

@@ -6,7 +6,7 @@
 
 use super::layout::{
     Attributes, CodeLayout, CurrentFrame, FrameLayout, GilPlace, InterpreterLayout, KeysLayout, Layout,
-    LineTable, ObjectLayout, Position, ThreadLayout,
+    LineTable, ObjectLayout, Position, ThreadLayout, Variables,
 };
 
 /// The layout of a release without debug offsets; `None` for one that is not known.
@@ -48,6 +48,9 @@ fn v3_8() -> Layout {
             owner: None,
             is_entry: None,
             tlbc_index: None,
+            globals: 48,
+            slots: 360,
+            blocks: Some(112),
         },
         code: CodeLayout {
             filename: 104,
@@ -59,6 +62,9 @@ fn v3_8() -> Layout {
             bytecode: None,
             first_traceable: None,
             tlbc: None,
+            variables: Variables::ByKind([72, 88, 80]),
+            stack_size: 32,
+            exception_table: None,
         },
         object: ObjectLayout { type_cached_keys: 872, ..object_until_3_10() },
     }
@@ -83,7 +89,12 @@ fn v3_10() -> Layout {
     let base = v3_9();
     Layout {
         release: (3, 10),
-        frame: FrameLayout { position: Position::UnitOffset(96), ..base.frame },
+        frame: FrameLayout {
+            position: Position::UnitOffset(96),
+            slots: 352,
+            blocks: Some(104),
+            ..base.frame
+        },
         code: CodeLayout { table: LineTable::Ranges, ..base.code },
         object: object_until_3_10(),
         ..base
@@ -117,6 +128,9 @@ fn v3_11() -> Layout {
             owner: Some(69),
             is_entry: Some(68),
             tlbc_index: None,
+            globals: 8,
+            slots: 72,
+            blocks: None,
         },
         code: CodeLayout {
             filename: 112,
@@ -128,6 +142,9 @@ fn v3_11() -> Layout {
             bytecode: Some(184),
             first_traceable: Some(168),
             tlbc: None,
+            variables: Variables::Together(96),
+            stack_size: 68,
+            exception_table: Some(40),
         },
         object: ObjectLayout {
             keys: KeysLayout::Logarithmic,
@@ -164,6 +181,9 @@ fn v3_12() -> Layout {
             owner: Some(70),
             is_entry: None,
             tlbc_index: None,
+            globals: 24,
+            slots: 72,
+            blocks: None,
         },
         code: CodeLayout {
             filename: 112,
@@ -175,6 +195,9 @@ fn v3_12() -> Layout {
             bytecode: Some(192),
             first_traceable: Some(176),
             tlbc: None,
+            variables: Variables::Together(96),
+            stack_size: 64,
+            exception_table: Some(40),
         },
         object: ObjectLayout { attributes: Attributes::Tagged, ..object_from_3_12() },
     }
@@ -191,6 +214,7 @@ fn object_until_3_10() -> ObjectLayout {
         other_text: 72,
         bytes_length: 16,
         bytes_text: 32,
+        tuple_items: 24,
         dict_keys: 32,
         keys: KeysLayout::Sized,
         type_name: 24,
@@ -200,6 +224,7 @@ fn object_until_3_10() -> ObjectLayout {
         type_cached_keys: 872,
         attributes: Attributes::Dictionary,
         int_digits: 24,
+        int_tagged: false,
     }
 }
 
@@ -211,6 +236,7 @@ pub(super) fn object_from_3_12() -> ObjectLayout {
         keys: KeysLayout::Logarithmic,
         type_cached_keys: 880,
         attributes: Attributes::Inline(24),
+        int_tagged: true,
         ..object_until_3_10()
     }
 }

@@ -1,56 +1,11 @@
-//! Locks of Python: `threading.Lock` and all that is built on it.
-//!
-//! Up to 3.12 (3.13.0 for `threading.Lock`) the lock is a `sem_t` on the heap. From 3.13 on the waiter parks: the word
-//! lies in a `struct wait_entry` on the waiter's own stack, and the eight bytes before it hold the address of the lock
-//! (`Python/parking_lot.c`). Neither records an owner. *Which* call waits is told by the Python frames.
+//! Which call of Python's standard library waits: told by its frames, or by the C function below them.
 
-use super::{Futex, semaphore};
-use crate::model::{Frame, Wait, WaitKind};
-
-/// Farthest that a `wait_entry` lies above the stack pointer: the frames of the futex call between them.
-const STACK_REACH: u64 = 16 * 1024;
-
-pub(super) fn decode(futex: &Futex<'_>) -> Option<Wait> {
-    let blocked = &futex.blocked;
-    blocked.process.python.as_ref()?;
-    let parked = parked_on(futex);
-    let through_lock = blocked.native_above_python().any(|frame| is_lock_function(&frame.function));
-    let has_python = blocked.python().next().is_some();
-    // Without a native stack the object's shape and a Python frame must do.
-    let guessed = !blocked.has_native() && has_python && (parked.is_some() || semaphore::shape(futex));
-    if !through_lock && !guessed {
-        return None;
-    }
-    let frames: Vec<&Frame> = blocked.python().take(4).collect();
-    let call = call_name(&frames).or_else(|| by_native(futex));
-    let address = parked.unwrap_or(futex.word);
-    Some(Wait {
-        kind: WaitKind::PythonLock,
-        // Without symbols a `Lock`, an `RLock` and a `SimpleQueue` look the same from here.
-        text: match call {
-            // It has one, in the object around this lock.
-            Some(call @ "RLock.acquire") => format!("{call}, lock {address:#x}, whose owner was not read"),
-            Some(call) => format!("{call}, lock {address:#x}, which records no owner"),
-            None => format!("lock {address:#x}, which records no owner"),
-        },
-        address: Some(address),
-        flavour: call.map(str::to_owned),
-        ..Wait::default()
-    })
-}
-
-/// The lock that a parked thread waits for.
-fn parked_on(futex: &Futex<'_>) -> Option<u64> {
-    let release = futex.blocked.process.python.as_ref()?.release;
-    let sp = futex.blocked.thread.registers?.sp;
-    let above = futex.word.checked_sub(sp)?;
-    let address = futex.at_u64(-8).filter(|&address| address >= 4096)?;
-    (release >= (3, 13) && above < STACK_REACH).then_some(address)
-}
+use super::super::Futex;
+use crate::model::Frame;
 
 /// CPython's lock functions (`Python/thread_pthread.h`, `Python/lock.c`, `Python/parking_lot.c`,
 /// `Modules/_threadmodule.c`).
-fn is_lock_function(name: &str) -> bool {
+pub(super) fn is_lock_function(name: &str) -> bool {
     matches!(
         name,
         "PyThread_acquire_lock"
@@ -78,6 +33,12 @@ fn is_lock_function(name: &str) -> bool {
         || name.starts_with("_thread_RLock_")
 }
 
+/// The call, for people: `Queue.get`; `None`: the innermost frame is the user's own and no C function tells more.
+pub(super) fn name(futex: &Futex<'_>) -> Option<&'static str> {
+    let frames: Vec<&Frame> = futex.blocked.python().take(4).collect();
+    call_name(&frames).or_else(|| by_native(futex))
+}
+
 /// A C function that says more than the Python frame that called it (`_thread_…` from 3.14 on).
 fn by_native(futex: &Futex<'_>) -> Option<&'static str> {
     futex.blocked.native_above_python().find_map(|frame| match frame.function.as_str() {
@@ -87,6 +48,17 @@ fn by_native(futex: &Futex<'_>) -> Option<&'static str> {
         "ThreadHandle_join" => Some("Thread.join"),
         "_enter_buffered_busy" => Some("lock of a buffered file"),
         _ => None,
+    })
+}
+
+/// What waits for an object written in C do; for the program's own frames around one say no more.
+pub(super) fn by_type(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "threading.Lock" | "multiprocessing.Lock" => "Lock.acquire",
+        "threading.RLock" | "multiprocessing.RLock" => "RLock.acquire",
+        "queue.SimpleQueue" => "SimpleQueue.get",
+        "multiprocessing.Semaphore" | "multiprocessing.BoundedSemaphore" => "Semaphore.acquire",
+        _ => return None,
     })
 }
 
