@@ -37,10 +37,17 @@ fn check(fixture: &Fixture, facts: &BTreeMap<String, Value>, document: &Document
         let wait = &thread["wait"];
         ensure!(wait["kind"] == "python-lock", "{name}: {wait:#}");
         for key in ["type", "path"] {
-            ensure!(wait["python_object"][key] == fact[key], "{name}: {key} {} expected, got {wait:#}", fact[key]);
+            ensure!(
+                wait["python_object"][key] == fact[key],
+                "{name}: {key} {} expected, got {wait:#}",
+                fact[key]
+            );
         }
         let state = &fact["state"];
-        ensure!(state.is_null() || wait["python_object"]["state"] == *state, "{name}: {state} expected: {wait:#}");
+        ensure!(
+            state.is_null() || wait["python_object"]["state"] == *state,
+            "{name}: {state} expected: {wait:#}"
+        );
         let tid = |owner: &Value| tid_of(&facts[owner.as_str().unwrap_or_default()]);
         let expected: Vec<u32> =
             fact["owners"].as_array().context("owners")?.iter().map(tid).collect::<Result<_>>()?;

@@ -7,7 +7,7 @@ use crate::{
     graph::WaitGraph,
     knowledge::{Knowledge, ProcessRule, ThreadRule, last_component},
     model::{
-        Capture, Process, PythonThread, TaskState, Thread, Wait, WaitKind,
+        Capture, Owner, Process, PythonThread, TaskState, Thread, Wait, WaitKind,
         report::{End, Party, PartyKind},
     },
     resolve::ResolvedThread,
@@ -163,9 +163,15 @@ impl<'a> Scene<'a> {
             .collect()
     }
 
-    /// The same, and those that stand in a lock of Python's whose holder is known: holding it is no reason to be well.
+    /// The same, and those that stand in a lock of Python's whose holders stand still as well.
     pub(super) fn standing_in_locks(&self, pid: u32) -> Vec<End> {
-        self.standing(pid, |wait| wait.owners.is_empty() || wait.kind == WaitKind::PythonLock)
+        let still = |owner: &Owner| {
+            let holder = self.at(End { pid: owner.pid, tid: owner.tid });
+            holder.is_some_and(|holder| holder.has_stood() && holder.resolved.wait.kind != WaitKind::Gil)
+        };
+        self.standing(pid, |wait| {
+            wait.owners.is_empty() || wait.kind == WaitKind::PythonLock && wait.owners.iter().all(still)
+        })
     }
 
     fn standing(&self, pid: u32, fits: impl Fn(&Wait) -> bool) -> Vec<End> {

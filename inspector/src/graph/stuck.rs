@@ -71,6 +71,7 @@ fn is_closed(edge: &Edge) -> bool {
     match edge.through.kind {
         WaitKind::Mutex
         | WaitKind::Rwlock
+        | WaitKind::PythonLock
         | WaitKind::Join
         | WaitKind::Gil
         | WaitKind::FileLock

@@ -125,6 +125,13 @@ fn a_serving_thread_in_a_lock_that_nobody_is_known_to_hold_is_suspicious() {
     let mut pair = Builder::pair();
     pair.block(DECODE, DECODE + 4, WaitKind::PythonLock, &["disconnect_endpoint", "heartbeat_checker"]);
     assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    // That its holder is known is no comfort while the holder stands still too.
+    pair.blocked(DECODE, DECODE + 5, "Thread-5 (holder)", WaitKind::Poll, &["poll", "holds_it"]);
+    pair.owned_by(DECODE + 4, DECODE, DECODE + 5);
+    assert_verdict(&pair.diagnose(), Status::Unknown, Family::Unknown);
+    pair.wait(DECODE + 5).kind = WaitKind::Running;
+    assert_healthy(&pair);
+    pair.wait(DECODE + 5).kind = WaitKind::Poll;
     pair.thread(DECODE, DECODE + 4).off_cpu_ns = Some(SECOND / 2);
     assert_healthy(&pair);
 }

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Attributes that are looked for.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "_lock",
     "_waiters",
     "_cond",
@@ -35,6 +35,7 @@ const NAMES: [&str; 23] = [
     "_count",
     "_rlock",
     "_woken_count",
+    "_initial_value",
 ];
 
 /// Most objects that are looked at in one reading, and how deep locks lie in others.
@@ -193,6 +194,11 @@ impl Composites {
             _ => None,
         };
         module.map_or_else(|| type_.name.clone(), |module| format!("{module}.{}", type_.name))
+    }
+
+    /// How many a `BoundedSemaphore` lets in; of any other semaphore that is not kept.
+    pub(super) fn bound(&self, objects: &Objects<'_>, address: u64) -> Option<u64> {
+        objects.int(self.get(address)?.get("_initial_value")?)
     }
 
     /// The object's state in a few words, for people.

@@ -95,7 +95,9 @@ fn lock(
         shared_name: shared_name(objects, lock),
     };
     if composites.class(object) == Some(Class::Semaphore) {
-        return Some(described(object, object));
+        // One that several can hold is not held by who happens to be seen.
+        let is_lock = composites.bound(objects, object) == Some(1);
+        return is_lock.then(|| described(object, object));
     }
     let (lock, key) = composites.primitive(objects, object)?;
     // A lock that names its holder names this thread, or the block was left meanwhile.

@@ -107,8 +107,8 @@ fn lead(
     let ended = source.ends.iter().find_map(|end| Some((end, matching(end.lock)?)));
     let (lock, key) = sight.views.iter().find_map(of_view).or_else(|| ended.map(|(_, found)| found))?;
     let library = sight.views.iter().take_while(|view| is_library(view)).count();
-    let outer = sight.views.iter().take(library).filter_map(|view| self_of(objects, names, view));
-    let outer = outer.filter(|&object| composites.class(object).is_some()).next_back();
+    let mut outer = sight.views.iter().take(library).filter_map(|view| self_of(objects, names, view));
+    let outer = outer.rfind(|&object| composites.class(object).is_some());
     let is_end = |object: u64| composites.get(object).is_some_and(|parts| parts.ends_with(lock));
     let joined = ended.map(|(end, _)| (end.thread, end.ident)).or_else(|| {
         let thread = outer.filter(|&object| is_end(object))?;

@@ -11,7 +11,7 @@ mod holders;
 mod tests;
 
 use super::{Futex, semaphore};
-use crate::model::{Owner, PythonLock, Wait, WaitKind, PythonWait};
+use crate::model::{Owner, PythonLock, PythonWait, Wait, WaitKind};
 
 /// Farthest that a `wait_entry` lies above the stack pointer: the frames of the futex call between them.
 const STACK_REACH: u64 = 16 * 1024;
