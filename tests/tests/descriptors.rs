@@ -153,3 +153,18 @@ fn the_other_end_in_a_network_namespace_that_nobody_asked_for() -> Result<()> {
     assert!(text(&waits, "cut")?.contains(" retransmissions"), "{cut:#}");
     Ok(())
 }
+
+#[test]
+fn ten_thousand_descriptors_and_a_thousand_sockets_are_all_read() -> Result<()> {
+    let waiters = Waiters::start(&program("many.c")?, &[])?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for (name, kind) in [("socket", "socket-recv"), ("pipe", "pipe-read")] {
+        waits.check(&waiters, name, kind)?;
+        assert_eq!(waits.owner(name)?["pid"], waiters.named[name]["owner"], "{name}");
+    }
+    waits.check(&waiters, "epoll", "epoll")?;
+    assert!(text(&waits, "epoll")?.contains(" descriptors"), "{:#}", waits.wait("epoll"));
+    assert_eq!(waits.document.json["gaps"], json!([]));
+    Ok(())
+}
