@@ -1,11 +1,14 @@
 //! Targets in containers: their ids, files, sockets and names come out as the host has them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use inspector_tests::{
     Document, Fixture, Inspector, compile,
-    container::{Container, Image, Options},
+    container::{Container, Image, Options, only_child},
     paths, procfs, python,
     waiters::program,
 };
@@ -189,4 +192,51 @@ fn a_python_in_a_container_is_read() -> Result<()> {
         assert!(python > 1, "{name}: {thread:#}");
     }
     Ok(())
+}
+
+#[test]
+fn a_socket_that_was_inherited_leads_out_of_the_container() -> Result<()> {
+    let image = Image::over_host()?;
+    let (command, _base) = Container::command(&image, Options::default(), "/bin/sh".as_ref())?;
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let mut outside = Command::new(python::system());
+    outside.arg(paths::fixtures().join("containers/socketpair.py")).args(words);
+    let (fixture, facts) = Fixture::ready(outside)?;
+    let outer = facts["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).context("a pid")?;
+    let inner = only_child(outer)?;
+    procfs::wait_blocked(inner, inner)?;
+    let document = Inspector::json("dump", &[inner]).document()?;
+    let wait = &document.thread(inner, inner)?["wait"];
+    assert_eq!(
+        (&wait["kind"], &wait["owners"][0]["pid"]),
+        (&"socket-recv".into(), &fixture.pid().into()),
+        "{wait:#}"
+    );
+    assert_eq!(wait["owners"][0]["certainty"], "proven", "{wait:#}");
+    // And back in; whoever entered the container holds that end too.
+    let document = Inspector::json("dump", &[fixture.pid()]).document()?;
+    let wait = &document.thread(fixture.pid(), fixture.pid())?["wait"];
+    let owners = wait["owners"].as_array().map_or(&[][..], Vec::as_slice);
+    assert!(owners.iter().any(|owner| owner["pid"] == inner), "{wait:#}");
+    Ok(())
+}
+
+#[test]
+fn files_of_two_layers_with_the_same_inode_number_are_told_apart() -> Result<()> {
+    let [program, library] = files("layer")?;
+    // The first file of a new file system in memory has the same number in each.
+    let (above, below) = (Image::empty()?, Image::empty()?);
+    let script = r#"
+        set -e; above=$1; below=$2; shift 2
+        mount --make-rprivate /; mount -t tmpfs one "$above"; mount -t tmpfs two "$below"
+        cp "$1" "$above/work"; cp "$2" "$below/libwork.so"; shift 2
+        [ "$(stat -c %i "$above/work")" = "$(stat -c %i "$below/libwork.so")" ]
+        mkdir "$above/x"; mount -t overlay overlay -o "lowerdir=$above:$below" /mnt
+        exec /mnt/work /mnt/libwork.so
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.args([above.place("/".as_ref()), below.place("/".as_ref()), program, library]);
+    let (fixture, _) = Fixture::ready(command)?;
+    names_are_of("layer", fixture.pid())
 }

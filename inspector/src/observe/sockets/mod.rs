@@ -27,6 +27,9 @@ use crate::model::{Gap, Socket};
 const BUDGET: Duration = Duration::from_secs(2);
 /// Longest time for looking further than the namespaces of the wanted processes.
 const FURTHER: Duration = Duration::from_millis(700);
+/// Who lives in the network namespaces that containers get open sockets from: inspector, the host's first process and the
+/// kernel's first thread (in the host's, even where process 1 may not be looked at).
+const OUTSIDE: [&str; 3] = ["self", "1", "2"];
 /// Most sockets kept of one namespace; once that many are held, no further one is visited.
 const MAX_SOCKETS: usize = 1 << 18;
 /// Most network namespaces visited.
@@ -97,15 +100,34 @@ impl Table {
         }
     }
 
-    /// Visits further namespaces of the host for the other ends of the connections among `held` that are in none of those
-    /// visited so far: a peer may be a process that nobody asked for, in a container of its own.
+    /// A socket stays in the namespace that it was made in: one that was inherited by a container, or sent into it, is not
+    /// where its holder lives. Whoever made it lives outside as a rule. Sockets of other families are in no namespace's
+    /// list.
+    fn look_outside<S: BuildHasher>(&mut self, held: &HashSet<u64, S>, own: Option<u64>) {
+        let known: HashSet<u64> = self.entries.iter().map(|entry| entry.socket.inode).collect();
+        if held.iter().all(|inode| known.contains(inode)) {
+            return;
+        }
+        for pid in OUTSIDE {
+            let namespace = fs::metadata(format!("/proc/{pid}/ns/net")).map(|metadata| metadata.ino());
+            let Some(net_ns) = namespace.ok().filter(|net_ns| !self.visited.contains(net_ns)) else {
+                continue;
+            };
+            // One that may not be visited is no worse than one that was not looked for.
+            self.add(net_ns, &pid.parse().into_iter().collect::<Vec<u32>>(), own, FURTHER);
+        }
+    }
+
+    /// Visits further namespaces of the host for sockets among `held` that are in none of those visited so far, and for the
+    /// other ends of their connections: a peer may be a process that nobody asked for, in a container of its own.
     pub fn look_further<S: BuildHasher>(&mut self, held: &HashSet<u64, S>) -> Vec<Gap> {
+        let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
+        self.look_outside(held, own);
         if !peers::any_stranger(&self.entries, held) {
             return Vec::new();
         }
         let ended = Instant::now() + FURTHER;
         let (namespaces, mut gaps) = namespaces::others(&self.visited, ended);
-        let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino()).ok();
         let count = namespaces.len();
         for (index, (net_ns, pid)) in namespaces.into_iter().enumerate() {
             let left = ended.saturating_duration_since(Instant::now());
