@@ -259,12 +259,13 @@ impl<'a> Actor<'a> {
             .map(|frame| last_component(&frame.function))
     }
 
-    /// It wants a CPU and got none over the whole observation (the host is overloaded), or its quota is used up.
+    /// It wants a CPU and got none over the whole observation (the host is overloaded), or next to nothing below a quota that
+    /// is used up.
     pub(super) fn is_starved(&self) -> bool {
-        if self.resolved.wait.kind == WaitKind::Throttled {
-            return true;
-        }
         let activity = &self.thread.activity;
+        if self.resolved.wait.kind == WaitKind::Throttled {
+            return activity.cpu_ns.is_some_and(|ns| ns < weights::NEXT_TO_NO_CPU_NS);
+        }
         activity.sweeps > 1 && activity.running == activity.sweeps && activity.cpu_ns == Some(0)
     }
 

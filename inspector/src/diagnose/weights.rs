@@ -23,6 +23,10 @@ pub(super) const VERY_LONG_NS: u64 = 60_000_000_000;
 /// A sleep of a scheduler this long, nanoseconds, is no back-off: the longest poll of a healthy one is 1 s.
 pub(super) const FAR_DEADLINE_NS: u64 = 5_000_000_000;
 
+/// CPU time, nanoseconds, in which a thread that runs Python would have answered a request for the GIL, had it had that much:
+/// twice CPython's switch interval.
+pub(super) const NEXT_TO_NO_CPU_NS: u64 = 10_000_000;
+
 /// A process stopped by a signal: the kernel says so, and nothing but SIGCONT ends it.
 pub(super) const STOPPED_BY_SIGNAL: f64 = 0.85;
 /// A frozen cgroup: the same, but pausing a container may be meant.

@@ -221,6 +221,11 @@ impl<'k> Finder<'k> {
                 self.gaps.push(Gap::process("discover", pid, "the process ended while it was looked at"));
             }
         }
+        if !own_namespace::is_hosts().unwrap_or(true) {
+            let reason = "inspector runs in a PID namespace of its own: processes outside of it are not seen, as workers or as \
+                          the other end of anything, and ids are that namespace's";
+            self.gaps.push(Gap::host("discover", reason));
+        }
         if processes.is_empty() && scope.pids.is_empty() {
             let what = if scope.all_python { "no Python program and no worker" } else { "no worker" };
             let hosts = own_namespace::is_hosts().unwrap_or(true);

@@ -148,3 +148,55 @@ fn unknown(process: &Process, thread: &Thread) -> Wait {
     };
     Wait { kernel_function: function.map(str::to_owned), ..simple(WaitKind::Other, text) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Capture, Host};
+
+    fn process(thread: Thread) -> Process {
+        let quota = |cgroup: &str, throttled_periods| CpuQuota {
+            cgroup: cgroup.into(),
+            quota_ns: 10_000_000,
+            period_ns: 100_000_000,
+            periods: 10,
+            throttled_periods,
+            ..CpuQuota::default()
+        };
+        let cpu_quotas = vec![quota("/pod/inner", 6), quota("/pod", 9)];
+        Process { pid: 7, cpu_quotas, threads: vec![thread], ..Process::default() }
+    }
+
+    fn first(process: Process) -> Wait {
+        let host = Host { arch: "x86_64".into(), ..Host::default() };
+        let capture = Capture { host, processes: vec![process], ..Capture::default() };
+        crate::resolve::resolve(&capture).remove(0).wait
+    }
+
+    #[test]
+    fn throttled_is_who_wants_a_cpu_below_a_quota_that_is_used_up() {
+        let runnable = || Thread { tid: 7, state: TaskState::Running, ..Thread::default() };
+        let wait = first(process(runnable()));
+        assert_eq!((wait.kind, wait.cgroup.as_deref()), (WaitKind::Throttled, Some("/pod")));
+        assert_eq!(wait.text, "CPU quota of cgroup /pod: 10ms per 100ms, used up in 9 of 10 periods");
+        for other in [Thread { on_cpu: true, ..runnable() }, Thread { in_own_cgroup: true, ..runnable() }] {
+            assert_eq!(first(process(other)).kind, WaitKind::Running);
+        }
+        let asleep = Thread { state: TaskState::Sleeping, ..runnable() };
+        assert_eq!(first(process(asleep)).kind, WaitKind::Other);
+        let mut mild = process(runnable());
+        for quota in &mut mild.cpu_quotas {
+            quota.throttled_periods = 4;
+        }
+        assert_eq!(first(mild).kind, WaitKind::Running);
+    }
+
+    #[test]
+    fn frozen_names_every_cgroup_that_somebody_froze() {
+        let thread = Thread { tid: 7, state: TaskState::Sleeping, ..Thread::default() };
+        let frozen_cgroups = vec!["/a/b".to_owned(), "/a".to_owned()];
+        let wait = first(Process { frozen: Some(true), frozen_cgroups, ..process(thread) });
+        assert_eq!((wait.kind, wait.cgroup.as_deref()), (WaitKind::Frozen, Some("/a/b")));
+        assert_eq!(wait.text, "frozen cgroup /a/b and /a");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod builder;
 mod thread_died;
+mod throttled;
 
 use proptest::prelude::*;
 

@@ -249,7 +249,7 @@ mod tests {
         let inheriting = waits(&[8, word, 1, 0, 0, 0, 9, 9, 9, 9], 4, 6 | 128, 0);
         assert_eq!((inheriting.flavour.as_deref(), inheriting.address), (Some("pi"), Some(OBJECT)));
         assert_eq!(inheriting.owners[0].tid, Some(HOLDER));
-        let ended = WAITERS | 4711;
+        let ended = WAITERS | 0x1267;
         let wait = waits(&[1, ended, 1, 0, 0, 0, 9, 9, 9, 9], 4, WAIT, ended);
         assert_eq!((wait.kind, wait.owners.len()), (WaitKind::Mutex, 0), "{wait:?}");
     }
