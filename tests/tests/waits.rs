@@ -167,12 +167,13 @@ fn owners_inside_a_pid_namespace_are_the_hosts_threads() -> Result<()> {
     let pid = eventually("unshare has a child", || {
         let children = std::fs::read_dir("/proc").ok()?.flatten();
         let pids = children.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.into_iter().find(|&pid| status(pid, pid, "PPid") == Some(vec![fixture.pid()]))
+        pids.into_iter()
+            .find(|&pid| procfs::status_numbers(pid, pid, "PPid") == Some(vec![u64::from(fixture.pid())]))
     })?;
     // The fixture names its threads by their ids inside.
     let host: BTreeMap<u64, u32> = procfs::tids(pid)
         .into_iter()
-        .filter_map(|tid| Some((u64::from(*status(pid, tid, "NSpid")?.get(1)?), tid)))
+        .filter_map(|tid| Some((*procfs::status_numbers(pid, tid, "NSpid")?.get(1)?, tid)))
         .collect();
     let inside = |name: &str, key: &str| facts[name][key].as_u64().and_then(|tid| host.get(&tid).copied());
     let names = ["mutex-normal", "mutex-robust", "rwlock-writer", "join"];
@@ -188,13 +189,6 @@ fn owners_inside_a_pid_namespace_are_the_hosts_threads() -> Result<()> {
         assert_eq!(owner["certainty"], "proven", "{name}: {thread:#}");
     }
     Ok(())
-}
-
-/// The numbers in a line of a thread's `status`.
-fn status(pid: u32, tid: u32, key: &str) -> Option<Vec<u32>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    line.split_whitespace().map(|number| number.parse().ok()).collect()
 }
 
 #[test]
