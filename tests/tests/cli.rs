@@ -93,7 +93,7 @@ fn wrong_usage_is_status_2_and_says_how_to_do_it() -> Result<()> {
         &["dump", "--pid", "x"],
         &["dump", "--pid", "0"],
         &["diagnose", "--duration", "5"],
-        &["dump", "-o", "stacks.svg"],
+        &["dump", "-o", "stacks.png"],
         &["dump", "--json", "--folded"],
     ];
     for arguments in cases {

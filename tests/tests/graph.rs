@@ -200,8 +200,8 @@ fn circles_through_two_and_three_processes_are_found() -> Result<()> {
     for processes in [2, 3] {
         let kinds = ["unix", "pipe", "tcp"];
         let mut plan = Plan::default();
-        for index in 0..processes {
-            plan.0.push(process(&[Block::Message(kinds[index], (index + 1) % processes)]));
+        for (index, kind) in kinds.into_iter().enumerate().take(processes) {
+            plan.0.push(process(&[Block::Message(kind, (index + 1) % processes)]));
         }
         // And one who waits for the circle from outside.
         plan.0.push(process(&[Block::Message("pipe", 0)]));

@@ -76,7 +76,8 @@ fn compare(group: &Group, thread: String, sights: &[Sight<'_>]) -> Option<Diverg
     if classes.len() < 2 {
         return None;
     }
-    let common = (0..)
+    let shortest = classes.keys().map(Vec::len).min().unwrap_or(0);
+    let common = (0..shortest)
         .take_while(|&depth| {
             let mut frames = classes.keys().map(|stack| stack.get(depth));
             let first = frames.next().flatten();

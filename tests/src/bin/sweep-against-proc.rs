@@ -49,8 +49,14 @@ fn main() -> Result<()> {
             memory_walk::read(memory.program(), pid)?;
             Ok(())
         })?;
-        timed(syscall, &mut || Ok(read(pid, &["syscall"])))?;
-        timed(both, &mut || Ok(read(pid, &["syscall", "stack"])))?;
+        timed(syscall, &mut || {
+            read(pid, &["syscall"]);
+            Ok(())
+        })?;
+        timed(both, &mut || {
+            read(pid, &["syscall", "stack"]);
+            Ok(())
+        })?;
     }
     memory.take(own);
     let [rest_ns, sweep_ns, full_ns, syscall_ns, proc_ns] = times.map(median);

@@ -1,5 +1,8 @@
 //! Graphviz (`dot -Tsvg`).
 
+// Writing to a String cannot fail.
+use std::fmt::Write as _;
+
 use super::{Drawing, Mark, Node, Shape};
 use crate::model::Certainty;
 
@@ -7,27 +10,24 @@ pub(super) fn render(drawing: &Drawing) -> String {
     let mut text =
         String::from("digraph waits {\n  rankdir=LR;\n  node [fontname=\"monospace\", fontsize=10];\n");
     for (group, label) in drawing.groups.iter().enumerate() {
-        text.push_str(&format!("  subgraph cluster_{group} {{\n    label={};\n", quoted(label)));
+        writeln!(text, "  subgraph cluster_{group} {{\n    label={};", quoted(label)).ok();
         for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group == Some(group)) {
-            text.push_str(&format!("    n{index} [{}];\n", attributes(node)));
+            writeln!(text, "    n{index} [{}];", attributes(node)).ok();
         }
         text.push_str("  }\n");
     }
     for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group.is_none()) {
-        text.push_str(&format!("  n{index} [{}];\n", attributes(node)));
+        writeln!(text, "  n{index} [{}];", attributes(node)).ok();
     }
     for arrow in &drawing.arrows {
         let style = if arrow.certainty == Certainty::Proven { "solid" } else { "dashed" };
         let color = if arrow.in_cycle { ", color=red" } else { "" };
         let evidence = quoted(&arrow.evidence);
-        text.push_str(&format!(
-            "  n{} -> n{} [style={style}{color}, tooltip={evidence}];\n",
-            arrow.from, arrow.to
-        ));
+        writeln!(text, "  n{} -> n{} [style={style}{color}, tooltip={evidence}];", arrow.from, arrow.to).ok();
     }
     if drawing.left_out > 0 {
         let note = quoted(&format!("{} more threads are not drawn", drawing.left_out));
-        text.push_str(&format!("  rest [shape=plaintext, label={note}];\n"));
+        writeln!(text, "  rest [shape=plaintext, label={note}];").ok();
     }
     text.push_str("}\n");
     text

@@ -1,32 +1,35 @@
 //! Mermaid flowcharts, as issue trackers and Markdown viewers draw them.
 
+// Writing to a String cannot fail.
+use std::fmt::Write as _;
+
 use super::{Drawing, Mark, Node, Shape};
 use crate::model::Certainty;
 
 pub(super) fn render(drawing: &Drawing) -> String {
     let mut text = String::from("flowchart LR\n");
     for (group, label) in drawing.groups.iter().enumerate() {
-        text.push_str(&format!("  subgraph g{group}[\"{}\"]\n", escaped(label)));
+        writeln!(text, "  subgraph g{group}[\"{}\"]", escaped(label)).ok();
         for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group == Some(group)) {
-            text.push_str(&format!("    {}\n", declared(index, node)));
+            writeln!(text, "    {}", declared(index, node)).ok();
         }
         text.push_str("  end\n");
     }
     for (index, node) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.group.is_none()) {
-        text.push_str(&format!("  {}\n", declared(index, node)));
+        writeln!(text, "  {}", declared(index, node)).ok();
     }
     for arrow in &drawing.arrows {
         let line = if arrow.certainty == Certainty::Proven { "-->" } else { "-.->" };
-        text.push_str(&format!("  n{} {line} n{}\n", arrow.from, arrow.to));
+        writeln!(text, "  n{} {line} n{}", arrow.from, arrow.to).ok();
     }
     if drawing.left_out > 0 {
-        text.push_str(&format!("  rest[\"{} more threads are not drawn\"]\n", drawing.left_out));
+        writeln!(text, "  rest[\"{} more threads are not drawn\"]", drawing.left_out).ok();
     }
     for (mark, style) in
         [(Mark::Root, "stroke:#d97706,stroke-width:3px"), (Mark::Cycle, "stroke:#dc2626,stroke-width:3px")]
     {
         for (index, _) in drawing.nodes.iter().enumerate().filter(|(_, node)| node.mark == mark) {
-            text.push_str(&format!("  style n{index} {style}\n"));
+            writeln!(text, "  style n{index} {style}").ok();
         }
     }
     text
@@ -47,7 +50,9 @@ fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '#' | '"' | '<' | '>' | '&' | '`' | '\\' => safe.push_str(&format!("#{};", u32::from(character))),
+            '#' | '"' | '<' | '>' | '&' | '`' | '\\' => {
+                write!(safe, "#{};", u32::from(character)).ok();
+            }
             _ => safe.push(character),
         }
     }

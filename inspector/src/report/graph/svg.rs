@@ -1,5 +1,8 @@
 //! A picture that any browser shows, and that can be attached to an incident.
 
+// Writing to a String cannot fail.
+use std::fmt::Write as _;
+
 use super::{Drawing, Mark, Node, Shape, layout};
 use crate::model::Certainty;
 
@@ -62,11 +65,11 @@ pub(super) fn render(drawing: &Drawing) -> String {
         let (Some(from), Some(to)) = (areas.get(arrow.from), areas.get(arrow.to)) else { continue };
         let color = if arrow.in_cycle { "#dc2626" } else { "#475569" };
         let dash = if arrow.certainty == Certainty::Proven { "" } else { " stroke-dasharray=\"5 4\"" };
-        text.push_str(&format!(
-            "<path d=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"{dash} marker-end=\"url(#tip)\"><title>{}</title></path>\n",
+        writeln!(text, "<path d=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"{dash} marker-end=\"url(#tip)\"><title>{}</title></path>",
             curve(*from, *to),
-            escaped(&format!("{}: {}", arrow.certainty.name(), arrow.evidence)),
-        ));
+            escaped(&format!("{}: {}", arrow.certainty.name(), arrow.evidence))
+        )
+        .ok();
     }
     for ((node, lines), area) in drawing.nodes.iter().zip(&lines).zip(&areas) {
         shape(&mut text, node, lines, *area);
@@ -76,9 +79,7 @@ pub(super) fn render(drawing: &Drawing) -> String {
         0 => String::new(),
         more => format!(" · {more} more threads are not drawn"),
     };
-    text.push_str(&format!(
-        "<text x=\"{MARGIN}\" y=\"{y:.0}\" fill=\"#64748b\">an arrow leads from who waits to what, and to who has to act; dashed: likely{rest}</text>\n</svg>\n"
-    ));
+    writeln!(text, "<text x=\"{MARGIN}\" y=\"{y:.0}\" fill=\"#64748b\">an arrow leads from who waits to what, and to who has to act; dashed: likely{rest}</text>\n</svg>").ok();
     text
 }
 
@@ -119,16 +120,10 @@ fn shape(text: &mut String, node: &Node, lines: &[String], area: Area) {
         Mark::Root => ("#d97706", 3),
         Mark::Cycle => ("#dc2626", 3),
     };
-    text.push_str(&format!(
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius:.0}\" fill=\"{fill}\" stroke=\"{stroke}\" stroke-width=\"{thick}\"/>\n"
-    ));
+    writeln!(text, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius:.0}\" fill=\"{fill}\" stroke=\"{stroke}\" stroke-width=\"{thick}\"/>").ok();
     for (index, line) in lines.iter().enumerate() {
         let baseline = y + PADDING + (index as f64 + 0.8) * LINE;
-        text.push_str(&format!(
-            "<text x=\"{:.1}\" y=\"{baseline:.1}\">{}</text>\n",
-            x + PADDING,
-            escaped(line)
-        ));
+        writeln!(text, "<text x=\"{:.1}\" y=\"{baseline:.1}\">{}</text>", x + PADDING, escaped(line)).ok();
     }
 }
 

@@ -45,26 +45,21 @@ fn is_one_of_many(report: &Report, root: &Root) -> bool {
 
 fn root_with_chain(page: &mut Page, report: &Report, root: &Root) {
     let waiting = words::counted(root.waiters as usize, "thread waits", "threads wait");
-    match root.cycle.and_then(|index| report.cycles.get(index as usize)) {
-        Some(cycle) => {
-            page.put(Style::Bad, "CIRCLE").plain(&format!("  {waiting} in it or for it")).end();
-            for &index in cycle.edges.iter().take(MOST_HOPS) {
-                hop(page, report, index, "    ");
-            }
-            more(page, cycle.edges.len(), "    ");
-            page.plain("    → the first again").end();
-            if let [first, ..] = root.chain.as_slice() {
-                page.plain("  for it waits").end();
-                hop(page, report, *first, "    ");
-                more(page, root.chain.len() + MOST_HOPS - 1, "    ");
-            }
+    if let Some(cycle) = root.cycle.and_then(|index| report.cycles.get(index as usize)) {
+        page.put(Style::Bad, "CIRCLE").plain(&format!("  {waiting} in it or for it")).end();
+        for &index in cycle.edges.iter().take(MOST_HOPS) {
+            hop(page, report, index, "    ");
         }
-        None => {
-            page.put(Style::Bold, "WAITED FOR")
-                .plain(&format!("  {} · {waiting}", who(report, root.end)))
-                .end();
-            chain(page, report, root, "    ");
+        more(page, cycle.edges.len(), "    ");
+        page.plain("    → the first again").end();
+        if let [first, ..] = root.chain.as_slice() {
+            page.plain("  for it waits").end();
+            hop(page, report, *first, "    ");
+            more(page, root.chain.len() + MOST_HOPS - 1, "    ");
         }
+    } else {
+        page.put(Style::Bold, "WAITED FOR").plain(&format!("  {} · {waiting}", who(report, root.end))).end();
+        chain(page, report, root, "    ");
     }
 }
 
