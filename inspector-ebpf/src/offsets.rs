@@ -87,6 +87,12 @@ pub struct Offsets {
     pub file_inode: u32,
     /// `inode.i_ino`.
     pub inode_number: u32,
+    /// `file.private_data`.
+    pub file_private: u32,
+    /// `sock.sk_socket`.
+    pub sock_socket: u32,
+    /// `socket.file`.
+    pub socket_file: u32,
     /// Number of the system call `futex` (not an offset).
     pub futex_syscall: u32,
     /// Number of the system call `restart_syscall` (not an offset).

@@ -1,4 +1,4 @@
-//! What the probes on system calls keep, as keys and values of their maps.
+//! What the probes keep, as keys and values of their maps.
 //!
 //! Everything is added up in the kernel: userspace reads the maps once, when the observation is over. Times are
 //! `CLOCK_MONOTONIC`, nanoseconds.
@@ -25,9 +25,9 @@ pub mod class {
     /// `futex_wake`: the same.
     pub const FUTEX_WAKE: u8 = 3;
     /// Brings in as many bytes as it returns, through the descriptor that is its first argument.
-    pub const IN: u8 = 4;
+    pub const READ: u8 = 4;
     /// Sends out as many bytes as it returns, through the descriptor that is its first argument.
-    pub const OUT: u8 = 5;
+    pub const WRITE: u8 = 5;
     /// Waits for the descriptor that is its first argument.
     pub const DESCRIPTOR: u8 = 6;
     /// `poll`, `ppoll`: an array of descriptors, and their number.
@@ -36,9 +36,13 @@ pub mod class {
     pub const SEVERAL: u8 = 8;
     /// `restart_syscall`: goes on with what the thread waited for.
     pub const RESTART: u8 = 9;
+    /// As [`READ`], from a socket.
+    pub const RECEIVE: u8 = 10;
+    /// As [`WRITE`], to a socket or from a file.
+    pub const SEND: u8 = 11;
 }
 
-/// In [`Flight::kind`] and [`WaitKey::kind`]: what `object` is.
+/// In the `kind` of a [`Flight`], [`WaitKey`] or [`WakerKey`]: what `object` is.
 pub mod object {
     /// Address of a futex word.
     pub const FUTEX: u32 = 1;
@@ -69,19 +73,19 @@ pub mod drops {
     pub const COUNT: u32 = 5;
 }
 
-/// A futex word.
+/// What somebody was woken from.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct WakerKey {
-    /// The process.
+    /// The process of whoever waited.
     pub tgid: u32,
-    /// Not used; keeps the key free of padding.
-    pub reserved: u32,
-    /// The word's address in it.
-    pub address: u64,
+    /// What `object` is.
+    pub kind: u32,
+    /// What was waited for.
+    pub object: u64,
 }
 
-/// Who woke waiters of a futex word.
+/// Who woke waiters of an object.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Waker {
@@ -89,6 +93,10 @@ pub struct Waker {
     pub version: u32,
     /// The last thread that woke somebody.
     pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Not used; keeps the record free of padding.
+    pub reserved: u32,
     /// When that was.
     pub last_ns: u64,
     /// Calls that woke somebody, by any thread.
@@ -97,21 +105,26 @@ pub struct Waker {
     pub woken: u64,
 }
 
-/// One direction of a descriptor.
+/// In [`TransferKey::fd`]: the descriptor is not known.
+pub const NO_FD: u32 = u32::MAX;
+
+/// One direction of a socket, or of what else a descriptor refers to.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct TransferKey {
     /// The process.
     pub tgid: u32,
-    /// The descriptor.
+    /// The descriptor, or [`NO_FD`].
     pub fd: u32,
     /// [`IN`] or [`OUT`].
     pub direction: u32,
-    /// Not used; keeps the key a whole number of 8 bytes.
+    /// Not used; keeps the key free of padding.
     pub reserved: u32,
+    /// Number of the inode; 0 where it could not be read.
+    pub inode: u64,
 }
 
-/// What went through a descriptor.
+/// What went that way.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Transfer {
@@ -121,14 +134,10 @@ pub struct Transfer {
     pub tid: u32,
     /// When that was.
     pub last_ns: u64,
-    /// Bytes since the descriptor refers to this file.
+    /// Bytes.
     pub bytes: u64,
     /// Calls that moved them.
     pub calls: u64,
-    /// Identity of the open file: another one under the same number starts anew.
-    pub file: u64,
-    /// Its inode's number; 0 where it could not be read.
-    pub inode: u64,
 }
 
 /// The call that a thread is in, by tid.
@@ -139,7 +148,7 @@ pub struct Flight {
     pub version: u32,
     /// The process.
     pub tgid: u32,
-    /// When the call began; 0: it is in none.
+    /// When the call began, or the thread went to sleep in it; 0: it does not wait.
     pub started_ns: u64,
     /// The call's number.
     pub call: u32,
@@ -228,7 +237,8 @@ mod tests {
 
     #[test]
     fn values_come_back() {
-        let waker = Waker { version: PROBE_VERSION, tid: 7, last_ns: 8, calls: 9, woken: 10 };
+        let waker =
+            Waker { version: PROBE_VERSION, tid: 7, tgid: 6, reserved: 0, last_ns: 8, calls: 9, woken: 10 };
         let back: Waker = decode_value(bytemuck::bytes_of(&waker)).unwrap();
         assert_eq!((back.tid, back.last_ns, back.calls, back.woken), (7, 8, 9, 10));
     }

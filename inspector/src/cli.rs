@@ -123,7 +123,7 @@ pub struct Diagnose {
     #[command(flatten)]
     pub depth: Depth,
 
-    /// How to attach the probes on system calls while watching (see `inspector doctor`)
+    /// How to attach the probes on waits and wakes while watching (see `inspector doctor`)
     #[arg(long, value_enum, default_value_t = Probes::Auto, value_name = "WAY")]
     pub probes: Probes,
 
@@ -234,14 +234,14 @@ pub enum Drawing {
     Svg,
 }
 
-/// How the probes on system calls are attached.
+/// How the probes are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Probes {
-    /// By fentry where the kernel allows it, else by tracepoints
+    /// By tracepoints where the kernel allows it, else by fentry
     Auto,
-    /// To the functions of the probed system calls: others cost nothing
+    /// To the functions of system calls: sees bytes through pipes too; takes seconds to attach
     Fentry,
-    /// To the tracepoints of all system calls: each of any thread on the host costs some nanoseconds more meanwhile
+    /// To the tracepoints of the scheduler and of sockets
     Tracepoint,
     /// Not at all
     Off,

@@ -51,7 +51,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// With these probes on system calls.
+    /// With these probes.
     pub(super) fn probed(self, probes: Probes) -> Self {
         let probes = match probes {
             Probes::Auto => ProbeChoice::Auto,

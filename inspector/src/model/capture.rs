@@ -28,7 +28,7 @@ pub struct Capture {
     /// Waits for file locks of the wanted processes.
     #[serde(default)]
     pub locks: Vec<LockWait>,
-    /// What the probes on system calls saw; `None`: there were none.
+    /// What the probes saw; `None`: there were none.
     #[serde(default)]
     pub probes: Option<Probes>,
     /// System V objects that threads of the wanted processes wait on.

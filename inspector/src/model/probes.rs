@@ -1,4 +1,4 @@
-//! What the probes on system calls saw over the window: what a snapshot cannot tell.
+//! What the probes saw over the window: what a snapshot cannot tell.
 //!
 //! Times are nanoseconds since the first sweep, as those of a [`super::GilSample`].
 
@@ -12,15 +12,16 @@ pub struct Probes {
     pub way: ProbeWay,
     /// When they were attached.
     pub from_ns: u64,
-    /// When they were detached.
+    /// Until when they counted.
     pub to_ns: u64,
     /// Shorter waits are not in `waits`, nanoseconds.
     pub threshold_ns: u64,
-    /// Who woke waiters of which futex word.
+    /// Who woke waiters of what.
     pub wakers: Vec<Waker>,
-    /// Bytes through descriptors.
+    /// Bytes through sockets; by `fentry` also through whatever else a descriptor refers to.
     pub transfers: Vec<Transfer>,
-    /// Waits that were over in the window, or still went on at its end after they began in it.
+    /// Waits that were over in the window, or still went on at its end after they began in it: by `tracepoint` the times
+    /// that a thread slept in a call, by `fentry` those that it was in the call.
     pub waits: Vec<TimedWait>,
     /// Threads that ended.
     pub exits: Vec<ThreadExit>,
@@ -32,9 +33,9 @@ pub struct Probes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeWay {
-    /// To the system calls' own functions: other calls cost nothing.
+    /// To the system calls' own functions.
     Fentry,
-    /// To the tracepoints that every system call passes.
+    /// To the tracepoints of the scheduler and of sockets.
     #[default]
     Tracepoint,
 }
@@ -49,14 +50,20 @@ impl ProbeWay {
     }
 }
 
-/// A futex word that somebody was woken at.
+/// An object that somebody was woken from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Waker {
-    /// The process, the host's id.
+    /// The process of whoever waited, the host's id.
     pub pid: u32,
-    /// The word's address in it.
-    pub address: u64,
-    /// The last thread that woke somebody, the host's id.
+    /// Address of the futex word in it, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    /// The descriptor of the eventfd or pipe in it, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fd: Option<i32>,
+    /// The process of the last thread that woke somebody, the host's id.
+    pub waker_pid: u32,
+    /// That thread, the host's id.
     pub tid: u32,
     /// When that was.
     pub last_ns: u64,
@@ -77,20 +84,21 @@ pub enum TransferDirection {
     Out,
 }
 
-/// Bytes that went one way through a descriptor.
+/// Bytes that went one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Transfer {
     /// The process, the host's id.
     pub pid: u32,
-    /// The descriptor.
-    pub fd: i32,
+    /// The descriptor; absent where it is not known (it was closed since), or where several refer to the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fd: Option<i32>,
     /// Which way.
     pub direction: TransferDirection,
     /// Inode of what it referred to; absent where it could not be read. Descriptors without an inode of their own
     /// (eventfds) share one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
-    /// How many bytes, since it referred to that.
+    /// How many bytes.
     pub bytes: u64,
     /// Calls that moved them.
     pub calls: u64,
@@ -150,9 +158,9 @@ pub struct ThreadExit {
 /// How often there was no room. What is counted here is missing from the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dropped {
-    /// Wakes at further futex words.
+    /// Wakes at further objects.
     pub wakers: u64,
-    /// Transfers through further descriptors.
+    /// Transfers through further sockets or descriptors.
     pub transfers: u64,
     /// Waits for further objects.
     pub waits: u64,
@@ -160,7 +168,7 @@ pub struct Dropped {
     pub threads: u64,
     /// Ends of further threads.
     pub exits: u64,
-    /// Calls and ends that the kernel did not show the probes.
+    /// Events that the kernel did not show the probes.
     pub missed: u64,
 }
 

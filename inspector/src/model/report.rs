@@ -49,7 +49,7 @@ pub struct Report {
     pub timeline: Vec<Event>,
     /// The user's suspicions and what became of them.
     pub claims: Vec<Claim>,
-    /// What the probes on system calls saw while `diagnose` watched: wakers, bytes, waits, ends of threads.
+    /// What the probes saw while `diagnose` watched: wakers, bytes, waits, ends of threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
     /// What could not be seen, and why.

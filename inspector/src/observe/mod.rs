@@ -51,7 +51,7 @@ pub struct Plan<'a> {
     pub python: bool,
     /// Walk native stacks.
     pub native: bool,
-    /// Which probes on system calls to use while watching.
+    /// Which probes to use while watching.
     pub probes: ProbeChoice,
     /// The `inspector` binary that helper processes are started from.
     pub helper: PathBuf,

@@ -16,7 +16,7 @@ use super::{
     namespace::ns_tids,
     peers,
     pool::Pool,
-    probes::{Collector, ProbeChoice},
+    probes::{Collector, ProbeChoice, name_descriptors},
     program::Programs,
     readings::Reading,
     tasks::{self, Sweep, Task, TaskSource},
@@ -114,6 +114,9 @@ impl Session<'_> {
         }
         self.gaps.extend(std::mem::take(&mut self.probes).into_gaps());
         self.finish(&mut processes);
+        if let Some(probed) = &mut probed {
+            name_descriptors(probed, &processes);
+        }
         self.gaps.extend(self.quotas.finish(&mut processes).await);
         let peers = peers::find(&processes, sockets).await;
         for process in &mut processes {

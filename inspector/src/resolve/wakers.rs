@@ -15,7 +15,9 @@ use crate::model::{
 pub(super) struct Wakers {
     /// By pid and address of the futex word.
     futexes: HashMap<(u32, u64), Woke>,
-    /// By an eventfd's id.
+    /// By pid and descriptor of an eventfd or a pipe.
+    descriptors: HashMap<(u32, i32), Woke>,
+    /// By an eventfd's id: who wrote to it.
     eventfds: HashMap<u64, Woke>,
     to_ns: u64,
 }
@@ -32,11 +34,17 @@ impl Wakers {
     /// Those of a capture.
     pub(super) fn of(capture: &Capture) -> Self {
         let Some(probes) = &capture.probes else { return Self::default() };
-        let futexes = probes.wakers.iter().map(|waker| {
-            let woke = Woke { pid: waker.pid, tid: waker.tid, at_ns: waker.last_ns, times: waker.calls };
-            ((waker.pid, waker.address), woke)
-        });
-        Self { futexes: futexes.collect(), eventfds: eventfds(capture, probes), to_ns: probes.to_ns }
+        let mut wakers = Self { eventfds: eventfds(capture, probes), to_ns: probes.to_ns, ..Self::default() };
+        for waker in &probes.wakers {
+            let woke =
+                Woke { pid: waker.waker_pid, tid: waker.tid, at_ns: waker.last_ns, times: waker.calls };
+            if let Some(address) = waker.address {
+                wakers.futexes.insert((waker.pid, address), woke);
+            } else if let Some(fd) = waker.fd {
+                wakers.descriptors.insert((waker.pid, fd), woke);
+            }
+        }
+        wakers
     }
 
     /// Notes in `wait` who last woke a waiter of its object, where it has no owner.
@@ -79,11 +87,14 @@ impl Wakers {
         woke.into_iter().max_by_key(|woke| woke.at_ns).map(|last| Woke { times, ..last })
     }
 
+    /// Who was seen to wake a reader of this very descriptor; else who wrote to the eventfd that it is.
     fn eventfd(&self, scene: &Scene<'_>, process: &Process, wait: &Wait) -> Option<Woke> {
-        match scene.fd(process, wait.fd?)?.kind {
+        let fd = wait.fd?;
+        let wrote = || match scene.fd(process, fd)?.kind {
             FdKind::EventFd { id, .. } => self.eventfds.get(&id?).copied(),
             _ => None,
-        }
+        };
+        self.descriptors.get(&(process.pid, fd)).copied().or_else(wrote)
     }
 }
 
@@ -105,7 +116,7 @@ fn eventfds(capture: &Capture, probes: &Probes) -> HashMap<u64, Woke> {
     let mut found: HashMap<u64, Woke> = HashMap::new();
     let written = probes.transfers.iter().filter(|transfer| transfer.direction == TransferDirection::Out);
     for transfer in written {
-        let Some(&id) = ids.get(&(transfer.pid, transfer.fd)) else { continue };
+        let Some(&id) = transfer.fd.and_then(|fd| ids.get(&(transfer.pid, fd))) else { continue };
         let (pid, tid, at_ns) = (transfer.pid, transfer.tid, transfer.last_ns);
         let times = transfer.calls;
         let woke = found.entry(id).or_insert(Woke { pid, tid, at_ns, times: 0 });
@@ -127,11 +138,18 @@ mod tests {
     const WORD: u64 = 0x7000;
 
     fn capture() -> Capture {
-        let waker =
-            |address, tid, last_ns, calls| Waker { pid: PID, address, tid, last_ns, calls, woken: calls };
+        let waker = |address, tid, last_ns, calls| Waker {
+            pid: PID,
+            address: Some(address),
+            waker_pid: PID,
+            tid,
+            last_ns,
+            calls,
+            ..Waker::default()
+        };
         let transfer = |pid, fd, tid, last_ns| Transfer {
             pid,
-            fd,
+            fd: Some(fd),
             tid,
             last_ns,
             calls: 2,
@@ -201,6 +219,15 @@ mod tests {
     fn an_eventfd_is_one_object_in_two_processes() {
         let seen = noted(&capture(), 1, wait(WaitKind::Eventfd)).unwrap();
         assert_eq!((seen.pid, seen.tid, seen.before_end_ns, seen.times), (200, 201, 2_000, 4));
+    }
+
+    #[test]
+    fn who_woke_a_reader_of_the_descriptor_goes_before_who_wrote() {
+        let mut capture = capture();
+        let waker =
+            Waker { pid: PID, fd: Some(5), waker_pid: PID, tid: 3, last_ns: 1_000, ..Waker::default() };
+        capture.probes.as_mut().unwrap().wakers.push(waker);
+        assert_eq!(noted(&capture, 1, wait(WaitKind::Eventfd)).unwrap().tid, 3);
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_ktime_get_ns},
+    helpers::{bpf_get_current_comm, bpf_get_current_task_btf, bpf_ktime_get_ns},
     macros::map,
     maps::HashMap,
 };
 use inspector_ebpf::probe::{Exit, PROBE_VERSION, drops};
 
-use super::{call::is_watched, flight, update::dropped};
+use super::{flight, functions::current, update::dropped, watched::is_watched};
 use crate::programs::kernel::{member, offset};
 
 /// Threads that ended, by tid.
@@ -20,8 +20,7 @@ static EXITS: HashMap<u32, Exit> = HashMap::with_max_entries(1 << 12, 0);
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tp_btf/sched_process_exit")]
 extern "C" fn exits(_: *const u64) -> i32 {
-    let ids = bpf_get_current_pid_tgid();
-    let (tgid, tid) = ((ids >> 32) as u32, ids as u32);
+    let (tgid, tid) = current();
     if !is_watched(tgid) {
         return 0;
     }

@@ -1,9 +1,9 @@
-//! How long a call takes.
+//! How long waits take.
 
 use core::ptr::read_volatile;
 
-use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::map, maps::HashMap};
-use inspector_ebpf::probe::{Flight, PROBE_VERSION, WaitKey, Waited, class, drops};
+use aya_ebpf::{macros::map, maps::HashMap};
+use inspector_ebpf::probe::{Flight, PROBE_VERSION, WaitKey, Waited, drops};
 
 use super::{
     call::Call,
@@ -23,13 +23,12 @@ static FLIGHTS: HashMap<u32, Flight> = HashMap::with_max_entries(1 << 10, 0);
 #[map]
 static WAITS: HashMap<WaitKey, Waited> = HashMap::with_max_entries(1 << 13, 0);
 
-/// The current thread goes into a call that can wait.
+/// The thread goes into a call that can wait, or to sleep in it.
 #[inline(always)]
-pub(super) fn begin(call: &Call, kind: u32, object: u64) {
-    let fresh =
-        || Flight { version: PROBE_VERSION, tgid: call.tgid, started_ns: 0, call: call.number, kind, object };
-    let Some(flight) = entry(&FLIGHTS, &call.tid, fresh, drops::FLIGHTS) else { return };
-    // SAFETY: the map's value, which only its own thread writes.
+pub(super) fn begin(tgid: u32, tid: u32, call: &Call, kind: u32, object: u64, now: u64) {
+    let fresh = || Flight { version: PROBE_VERSION, tgid, started_ns: 0, call: call.number, kind, object };
+    let Some(flight) = entry(&FLIGHTS, &tid, fresh, drops::FLIGHTS) else { return };
+    // SAFETY: the map's value, which is only written on the thread's own behalf.
     unsafe {
         // A call that is made again after a signal goes on.
         let again = (*flight).started_ns != 0
@@ -42,29 +41,29 @@ pub(super) fn begin(call: &Call, kind: u32, object: u64) {
         (*flight).call = call.number;
         (*flight).kind = kind;
         (*flight).object = object;
-        (*flight).started_ns = bpf_ktime_get_ns();
+        (*flight).started_ns = now;
     }
 }
 
-/// The current thread comes out of a call.
+/// The thread comes out of the call, or is awake again.
 #[inline(always)]
-pub(super) fn end(call: &Call) {
-    let Some(flight) = FLIGHTS.get_ptr_mut(call.tid) else { return };
-    // SAFETY: the map's value, which only its own thread writes; a static, volatile since the loader changes it.
+pub(super) fn end(tid: u32, now: u64) {
+    let Some(flight) = FLIGHTS.get_ptr_mut(tid) else { return };
+    // SAFETY: the map's value, which is only written on the thread's own behalf; a static, volatile since the loader changes
+    // it.
     unsafe {
         let started = (*flight).started_ns;
         // It began before the probes did.
-        if started == 0 || (call.class != class::RESTART && (*flight).call != call.number) {
+        if started == 0 {
             return;
         }
         (*flight).started_ns = 0;
-        let now = bpf_ktime_get_ns();
         let took = now.saturating_sub(started);
         if took < read_volatile(&raw const THRESHOLD) {
             return;
         }
         let key = WaitKey {
-            tid: call.tid,
+            tid,
             call: (*flight).call,
             kind: (*flight).kind,
             reserved: 0,
@@ -72,7 +71,7 @@ pub(super) fn end(call: &Call) {
         };
         let fresh = || Waited {
             version: PROBE_VERSION,
-            tgid: call.tgid,
+            tgid: (*flight).tgid,
             count: 0,
             total_ns: 0,
             longest_ns: 0,

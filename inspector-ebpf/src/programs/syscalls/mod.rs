@@ -1,15 +1,24 @@
-//! The probes on system calls of the watched processes: what they wait for and for how long, who wakes whom, which bytes
-//! go where, which threads end. Everything is added up in maps; nothing is sent.
+//! What the threads of the watched processes wait for in system calls and for how long, who wakes whom, which bytes go
+//! where, which threads end. Everything is added up in maps; nothing is sent.
 //!
-//! There are two ways to attach them, with one body: `fentry`/`fexit` on each system call's own function
-//! (`__x64_sys_futex`), and the tracepoints `sys_enter`/`sys_exit`, which every system call of every thread passes. Their
-//! contexts begin alike: the user's registers first, and on the way out the result behind them.
+//! There are two ways to see it:
 //!
-//! A thread of another process costs a look into two tables: the call's number, then the process.
+//! * by the tracepoints of the scheduler ([`scheduler`]) and of sockets ([`sockets`]): a call that does not sleep costs
+//!   nothing, whoever makes it. The tracepoints of system calls are no alternative: empty programs on `sys_enter` and
+//!   `sys_exit` make every short call of every thread on the host a third slower;
+//! * by `fentry` and `fexit` on the system calls' own functions ([`functions`]): they see bytes through pipes and eventfds
+//!   too.
+//!
+//! Threads of other processes are told by one look into a table.
 
 mod call;
 mod ends;
+mod files;
 mod flight;
+mod functions;
+mod scheduler;
+mod sockets;
 mod transfer;
 mod update;
 mod waker;
+mod watched;

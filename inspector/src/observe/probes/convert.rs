@@ -6,7 +6,7 @@ use inspector_ebpf::probe::{self, drops, object};
 
 use crate::{
     model::{
-        Gap, ProbeWay, Probes, Syscall,
+        Gap, ProbeWay, Probes, Process, Syscall,
         probes::{Dropped, ThreadExit, TimedWait, Transfer, TransferDirection, Waker},
     },
     observe::tasks::probes::Counted,
@@ -18,9 +18,6 @@ pub(super) struct Frame {
     pub(super) way: ProbeWay,
     /// The first sweep.
     pub(super) start_ns: u64,
-    /// From when to when the probes were attached.
-    pub(super) from_ns: u64,
-    pub(super) to_ns: u64,
 }
 
 /// The lists, ordered.
@@ -28,7 +25,9 @@ pub(super) fn probes(counted: &Counted, frame: &Frame, threshold_ns: u64) -> Pro
     let since = |at_ns: u64| at_ns.saturating_sub(frame.start_ns);
     let waker = |(key, waker): &(probe::WakerKey, probe::Waker)| Waker {
         pid: key.tgid,
-        address: key.address,
+        address: (key.kind == object::FUTEX).then_some(key.object),
+        fd: (key.kind == object::DESCRIPTOR).then_some(key.object as u32 as i32),
+        waker_pid: waker.tgid,
         tid: waker.tid,
         last_ns: since(waker.last_ns),
         calls: waker.calls,
@@ -36,9 +35,9 @@ pub(super) fn probes(counted: &Counted, frame: &Frame, threshold_ns: u64) -> Pro
     };
     let transfer = |(key, transfer): &(probe::TransferKey, probe::Transfer)| Transfer {
         pid: key.tgid,
-        fd: key.fd.cast_signed(),
+        fd: (key.fd != probe::NO_FD).then_some(key.fd.cast_signed()),
         direction: if key.direction == probe::IN { TransferDirection::In } else { TransferDirection::Out },
-        inode: (transfer.inode != 0).then_some(transfer.inode),
+        inode: (key.inode != 0).then_some(key.inode),
         bytes: transfer.bytes,
         calls: transfer.calls,
         tid: transfer.tid,
@@ -53,9 +52,10 @@ pub(super) fn probes(counted: &Counted, frame: &Frame, threshold_ns: u64) -> Pro
         signal: Some(exit.code & 0x7f).filter(|&signal| signal != 0),
     };
     let mut wakers: Vec<Waker> = counted.wakers.iter().map(waker).collect();
-    wakers.sort_unstable_by_key(|waker| (waker.pid, waker.address));
+    wakers.sort_unstable_by_key(|waker| (waker.pid, waker.address, waker.fd));
     let mut transfers: Vec<Transfer> = counted.transfers.iter().map(transfer).collect();
-    transfers.sort_unstable_by_key(|transfer| (transfer.pid, transfer.fd, transfer.direction));
+    transfers
+        .sort_unstable_by_key(|transfer| (transfer.pid, transfer.inode, transfer.fd, transfer.direction));
     let mut exits: Vec<ThreadExit> = counted.exits.iter().map(exit).collect();
     exits.sort_unstable_by_key(|exit| (exit.at_ns, exit.pid, exit.tid));
     let [wakes, moves, waits, threads, ends] =
@@ -63,8 +63,8 @@ pub(super) fn probes(counted: &Counted, frame: &Frame, threshold_ns: u64) -> Pro
             .map(|which| counted.dropped.get(which as usize).copied().unwrap_or_default());
     Probes {
         way: frame.way,
-        from_ns: since(frame.from_ns),
-        to_ns: since(frame.to_ns),
+        from_ns: since(counted.from_ns),
+        to_ns: since(counted.to_ns),
         threshold_ns,
         wakers,
         transfers,
@@ -94,7 +94,7 @@ fn timed_waits(counted: &Counted, frame: &Frame, threshold_ns: u64) -> Vec<Timed
         wait.last_ns = Some(since(over.last_ns));
     }
     for &(tid, flight) in &counted.flights {
-        if flight.started_ns == 0 || frame.to_ns.saturating_sub(flight.started_ns) < threshold_ns {
+        if flight.started_ns == 0 || counted.to_ns.saturating_sub(flight.started_ns) < threshold_ns {
             continue;
         }
         let of = (flight.tgid, tid, flight.call, flight.kind, flight.object);
@@ -115,6 +115,17 @@ fn wait((pid, tid, call, kind, object): (u32, u32, u32, u32, u64)) -> TimedWait 
     }
 }
 
+/// Gives bytes that are known by their inode only the descriptor that refers to it.
+pub(in crate::observe) fn name_descriptors(probes: &mut Probes, processes: &[Process]) {
+    for transfer in probes.transfers.iter_mut().filter(|transfer| transfer.fd.is_none()) {
+        let Some(process) = processes.iter().find(|process| process.pid == transfer.pid) else { continue };
+        let mut same = process.fds.iter().filter(|fd| fd.socket_inode() == transfer.inode);
+        if let (Some(one), None) = (same.next(), same.next()) {
+            transfer.fd = transfer.inode.map(|_| one.fd);
+        }
+    }
+}
+
 /// A `comm`, up to its end.
 fn comm(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -124,17 +135,17 @@ fn comm(bytes: &[u8]) -> String {
 /// What there was no room for.
 pub(super) fn gap(dropped: &Dropped) -> Option<Gap> {
     let lost = [
-        (dropped.wakers, "wakes at further futexes"),
-        (dropped.transfers, "transfers through further descriptors"),
+        (dropped.wakers, "wakes at further objects"),
+        (dropped.transfers, "transfers through further sockets"),
         (dropped.waits, "waits for further objects"),
         (dropped.threads, "calls of further threads"),
         (dropped.exits, "ends of further threads"),
-        (dropped.missed, "calls that the kernel did not show"),
+        (dropped.missed, "events that the kernel did not show"),
     ];
     let lost: Vec<String> =
         lost.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     let reason = format!(
-        "the probes on system calls are bounded, and left out {}: some wakers, bytes or ends are not known",
+        "the probes are bounded, and left out {}: some wakers, bytes or ends are not known",
         lost.join(", ")
     );
     (!lost.is_empty()).then(|| Gap::host("probes", reason))
@@ -147,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    const FRAME: Frame = Frame { way: ProbeWay::Tracepoint, start_ns: 1_000, from_ns: 1_500, to_ns: 9_000 };
+    const FRAME: Frame = Frame { way: ProbeWay::Tracepoint, start_ns: 1_000 };
 
     fn key(object: u64) -> WaitKey {
         let call = syscalls::Sysno::futex as u32;
@@ -174,6 +185,8 @@ mod tests {
         };
         let counted = Counted {
             waits: vec![(key(64), over)],
+            from_ns: 1_500,
+            to_ns: 9_000,
             flights: vec![(7, flight(64, 5_000)), (8, flight(64, 0)), (9, flight(64, 8_990))],
             ..Counted::default()
         };

@@ -162,14 +162,14 @@ impl Btf {
     }
 
     /// Functions and tracepoints (definitions called `btf_trace_NAME`) by their names, looked up in one pass. One that the
-    /// kernel does not have is missing.
+    /// kernel does not have is missing; one that it describes twice (a weak stub's beside the function's) comes once.
     pub(super) fn attachable(&self, functions: &[&str], tracepoints: &[&str]) -> Vec<Attachable> {
         let called = |entry: &Entry, prefix: &str, names: &[&str]| {
             let text = self.text(entry.name)?;
             let name = text.strip_prefix(prefix.as_bytes())?;
             names.iter().any(|wanted| wanted.as_bytes() == name).then(|| String::from_utf8_lossy(text).into())
         };
-        (1..=self.entries.len() as u32)
+        let mut found: Vec<Attachable> = (1..=self.entries.len() as u32)
             .filter_map(|id| {
                 let entry = self.entry(TypeId(id))?;
                 let name = match entry.kind {
@@ -179,7 +179,10 @@ impl Btf {
                 };
                 Some(Attachable { id, kind: entry.kind, name: name? })
             })
-            .collect()
+            .collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found.dedup_by(|a, b| a.name == b.name);
+        found
     }
 
     fn named(&self, kind: u32, name: &str) -> Option<TypeId> {

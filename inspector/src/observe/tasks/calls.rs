@@ -14,16 +14,16 @@ const PROBED: [(&str, u8); 30] = [
     ("futex_wait", class::FUTEX_WAIT),
     ("futex_wake", class::FUTEX_WAKE),
     ("futex_waitv", class::SEVERAL),
-    ("read", class::IN),
-    ("readv", class::IN),
-    ("recvfrom", class::IN),
-    ("recvmsg", class::IN),
+    ("read", class::READ),
+    ("readv", class::READ),
+    ("recvfrom", class::RECEIVE),
+    ("recvmsg", class::RECEIVE),
     ("recvmmsg", class::DESCRIPTOR),
-    ("write", class::OUT),
-    ("writev", class::OUT),
-    ("sendto", class::OUT),
-    ("sendmsg", class::OUT),
-    ("sendfile", class::OUT),
+    ("write", class::WRITE),
+    ("writev", class::WRITE),
+    ("sendto", class::SEND),
+    ("sendmsg", class::SEND),
+    ("sendfile", class::SEND),
     ("sendmmsg", class::DESCRIPTOR),
     ("splice", class::DESCRIPTOR),
     ("tee", class::DESCRIPTOR),
@@ -75,7 +75,7 @@ mod tests {
     fn this_architecture_has_most_of_them() {
         let table = classes();
         assert_eq!(table[Sysno::futex as usize], class::FUTEX);
-        assert_eq!(table[Sysno::read as usize], class::IN);
+        assert_eq!(table[Sysno::read as usize], class::READ);
         assert_eq!(table[Sysno::getpid as usize], class::NONE);
         // arm64 has no poll, select and epoll_wait.
         let probed = table.iter().filter(|&&class| class != class::NONE).count();

@@ -43,8 +43,8 @@ pub enum TasksError {
     /// The kernel did not name addresses of its own.
     #[error("cannot ask the kernel for the names of its functions: {0}")]
     Names(String),
-    /// The probes on system calls could not be set up or read.
-    #[error("cannot use the probes on system calls: {0}")]
+    /// The probes could not be set up or read.
+    #[error("cannot use the probes: {0}")]
     Probes(String),
     /// inspector's own PID namespace cannot be told.
     #[error("cannot read /proc/self/ns/pid: {0}; inspector needs /proc")]

@@ -115,6 +115,10 @@ fn resolve_files(btf: &Btf, task: TypeId, found: &mut Offsets) -> Option<()> {
     (found.files, found.files_table) = (files.offset, table.offset);
     (found.table_size, found.table_files) = (size.offset, array.offset);
     (found.file_inode, found.inode_number) = (inode.offset, number.offset);
+    found.file_private = btf.member(file, "private_data")?.offset;
+    let socket = btf.member(btf.structure("sock")?, "sk_socket")?;
+    found.sock_socket = socket.offset;
+    found.socket_file = btf.member(btf.pointee(socket.of)?, "file")?.offset;
     Some(())
 }
 

@@ -1,9 +1,10 @@
-//! The probes on system calls: loads the programs, attaches them for the length of an observation, reads their maps.
+//! The probes: loads the programs, attaches them for the length of an observation, reads their maps.
 //!
-//! While they are attached by tracepoints, every system call of every thread on the host is a little slower; attached by
-//! `fentry`, only the probed calls are.
+//! Attached by tracepoints, they make every context switch and every message of every thread on the host a little slower,
+//! and no system call; by `fentry`, the probed system calls.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::{AsFd as _, OwnedFd},
     thread,
@@ -11,8 +12,8 @@ use std::{
 
 use aya::{
     Btf as AyaBtf, Ebpf, Endianness,
-    maps::{Array, HashMap, MapData},
-    programs::Program,
+    maps::{self, Array, MapData},
+    programs::{Program, ProgramError, ProgramFd},
 };
 use inspector_ebpf::probe::{self, ProbeRecord, decode_value, drops};
 
@@ -23,13 +24,21 @@ use super::{
     clock::monotonic_ns,
     ebpf::{OBJECT, SILENCE},
     error::load_error,
-    fentry, loader, offsets,
+    loader, offsets,
     source::check_namespace,
 };
-use crate::model::ProbeWay;
+use crate::model::{ProbeWay, format::humane};
 
-/// The tracepoints that every system call passes, and the one that every thread ends at.
-const POINTS: [&str; 3] = ["sys_enter", "sys_exit", "sched_process_exit"];
+/// The tracepoints, by the programs' names; `exits` is attached either way.
+const POINTS: [(&str, &str); 5] = [
+    ("exits", "sched_process_exit"),
+    ("switched", "sched_switch"),
+    ("waking", "sched_waking"),
+    ("sent", "sock_send_length"),
+    ("received", "sock_recv_length"),
+];
+/// Those that kernels before 6.3 lack.
+const OF_SOCKETS: [&str; 2] = ["sent", "received"];
 /// Room for threads, beyond twice those that there are.
 const SPARE_THREADS: u32 = 1 << 10;
 const MOST_THREADS: u32 = 1 << 17;
@@ -51,27 +60,24 @@ pub struct SyscallProbes {
     way: ProbeWay,
     /// In the order in which they are attached.
     programs: Vec<OwnedFd>,
+    /// The bytes of sockets are seen.
+    sees_bytes: bool,
     links: Vec<OwnedFd>,
-    span: Span,
+    from_ns: u64,
     /// Holds the maps.
     ebpf: Ebpf,
-}
-
-/// From when to when the probes were attached, `CLOCK_MONOTONIC`, nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Span {
-    /// All were attached.
-    pub from_ns: u64,
-    /// None was detached yet.
-    pub to_ns: u64,
 }
 
 /// What the maps hold.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Who woke waiters of which futex word.
+    /// From when to when they were attached, `CLOCK_MONOTONIC`, nanoseconds.
+    pub from_ns: u64,
+    /// The same.
+    pub to_ns: u64,
+    /// Who woke waiters of what.
     pub wakers: Vec<(probe::WakerKey, probe::Waker)>,
-    /// Bytes by descriptor and direction.
+    /// Bytes by where they went.
     pub transfers: Vec<(probe::TransferKey, probe::Transfer)>,
     /// Waits that are over.
     pub waits: Vec<(probe::WaitKey, probe::Waited)>,
@@ -86,23 +92,17 @@ pub struct Counted {
 }
 
 impl SyscallProbes {
-    /// Loads them; they are attached to nothing. `way`: the only one to try; `None`: `fentry` where the kernel allows it,
-    /// tracepoints where not.
+    /// Loads them; they are attached to nothing.
     ///
     /// # Minimum kernel version
     /// 5.11; by `fentry` on arm64 6.4.
-    pub fn load(way: Option<ProbeWay>, watched: &Watched) -> Result<Self, TasksError> {
+    pub fn load(way: ProbeWay, watched: &Watched) -> Result<Self, TasksError> {
         check_namespace()?;
-        let way = match way {
-            Some(way) => way,
-            None if fentry::try_attach().is_ok() => ProbeWay::Fentry,
-            None => ProbeWay::Tracepoint,
-        };
         let types = Btf::of_running_kernel().map_err(TasksError::Btf)?;
         let resolved = offsets::resolve(&types).ok_or(TasksError::Members)?;
         let functions = if way == ProbeWay::Fentry { calls::functions() } else { Vec::new() };
         let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
-        let targets = types.attachable(&functions, &POINTS);
+        let targets = types.attachable(&functions, &POINTS.map(|(_, point)| point));
         drop(types);
         let kernel = AyaBtf::parse(&excerpt(&targets), Endianness::Little);
         let kernel = kernel.map_err(|why| TasksError::Probes(why.to_string()))?;
@@ -118,8 +118,8 @@ impl SyscallProbes {
             .map_max_entries("FLIGHTS", room);
         loader::without(&mut loader, &loader::OF_WALKS);
         let mut ebpf = loader.load(OBJECT).map_err(|why| load_error(&why))?;
-        let programs = programs(&mut ebpf, way, &kernel, &targets)?;
-        let mut probes = Self { way, programs, links: Vec::new(), span: Span::default(), ebpf };
+        let (programs, sees_bytes) = programs(&mut ebpf, way, &kernel, &targets)?;
+        let mut probes = Self { way, programs, sees_bytes, links: Vec::new(), from_ns: 0, ebpf };
         probes.watch(&watched.pids)?;
         Ok(probes)
     }
@@ -129,28 +129,36 @@ impl SyscallProbes {
         self.way
     }
 
-    /// Attaches them, those on ways out first: a call that was seen to begin is seen to end.
+    /// They see the bytes that go through sockets. Tracepoints of kernels before 6.3 do not.
+    pub fn sees_bytes(&self) -> bool {
+        self.sees_bytes
+    }
+
+    /// Attaches them, those on ways out first: a call that was seen to begin is seen to end. Nothing where they are.
     pub fn attach(&mut self) -> Result<(), TasksError> {
+        if !self.links.is_empty() {
+            return Ok(());
+        }
+        let began_ns = monotonic_ns();
         for program in &self.programs {
             self.links.push(bpf::attach(program.as_fd()).map_err(attach_error)?);
         }
-        self.span.from_ns = monotonic_ns();
+        self.from_ns = monotonic_ns();
+        let (count, took) = (self.links.len(), humane(self.from_ns - began_ns));
+        tracing::debug!("{count} probes attached by {} in {took}", self.way.name());
         Ok(())
     }
 
     /// Detaches them; what they counted stays.
     pub fn detach(&mut self) {
-        self.span.to_ns = monotonic_ns();
+        let began_ns = monotonic_ns();
         self.links.clear();
+        tracing::debug!("probes detached in {}", humane(monotonic_ns() - began_ns));
     }
 
-    /// From when to when they were attached.
-    pub fn span(&self) -> Span {
-        self.span
-    }
-
-    /// What they counted.
+    /// What they counted until now.
     pub fn read(&self) -> Result<Counted, TasksError> {
+        let to_ns = monotonic_ns();
         let missed = self.programs.iter().map(|program| bpf::misses(program.as_fd()).unwrap_or(0)).sum();
         let array: Array<&MapData, u64> = self.array("DROPS")?;
         let mut dropped = [0; drops::COUNT as usize];
@@ -158,6 +166,8 @@ impl SyscallProbes {
             *count = array.get(&index, 0).map_err(|why| TasksError::Probes(why.to_string()))?;
         }
         Ok(Counted {
+            from_ns: self.from_ns,
+            to_ns,
             wakers: self
                 .entries::<{ size_of::<probe::WakerKey>() }, { size_of::<probe::Waker>() }, _, _>("WAKERS")?,
             transfers: self
@@ -175,7 +185,7 @@ impl SyscallProbes {
 
     /// Enters the processes.
     fn watch(&mut self, pids: &[u32]) -> Result<(), TasksError> {
-        let filter = |why: aya::maps::MapError| TasksError::Filter(why.to_string());
+        let filter = |why: maps::MapError| TasksError::Filter(why.to_string());
         let map =
             self.ebpf.map_mut("WATCHED").ok_or_else(|| TasksError::Object("has no map WATCHED".into()))?;
         let mut map: Array<&mut MapData, u64> = Array::try_from(map).map_err(filter)?;
@@ -201,8 +211,8 @@ impl SyscallProbes {
         V: ProbeRecord,
     {
         let map = self.ebpf.map(name).ok_or_else(|| TasksError::Object(format!("has no map {name}")))?;
-        let map: HashMap<&MapData, [u8; KEY], [u8; VALUE]> =
-            HashMap::try_from(map).map_err(|why| TasksError::Object(why.to_string()))?;
+        let map: maps::HashMap<&MapData, [u8; KEY], [u8; VALUE]> =
+            maps::HashMap::try_from(map).map_err(|why| TasksError::Object(why.to_string()))?;
         let mut entries = Vec::new();
         for entry in &map {
             let (key, value) = entry.map_err(|why| TasksError::Probes(why.to_string()))?;
@@ -213,75 +223,73 @@ impl SyscallProbes {
     }
 }
 
-/// Loads what the way needs, once for each function that it attaches to.
+/// Loads what the way needs; whether bytes are seen.
 fn programs(
     ebpf: &mut Ebpf,
     way: ProbeWay,
     kernel: &AyaBtf,
     targets: &[Attachable],
-) -> Result<Vec<OwnedFd>, TasksError> {
-    let mut all: std::collections::HashMap<&str, &mut Program> = ebpf.programs_mut().collect();
+) -> Result<(Vec<OwnedFd>, bool), TasksError> {
+    let mut all: HashMap<&str, &mut Program> = ebpf.programs_mut().collect();
     let mut take =
         |name: &str| all.remove(name).ok_or_else(|| TasksError::Object(format!("has no program {name}")));
-    let ends = take("exits")?;
-    let (leave, enter) = match way {
-        ProbeWay::Fentry => (take("exit_function")?, take("enter_function")?),
-        ProbeWay::Tracepoint => (take("exit_point")?, take("enter_point")?),
-    };
-    let functions: Vec<&str> = targets
-        .iter()
-        .map(|target| target.name.as_str())
-        .filter(|name| !name.starts_with("btf_trace_"))
-        .collect();
-    if way == ProbeWay::Fentry && functions.is_empty() {
-        return Err(TasksError::Probes("the kernel's types hold no function of a system call".into()));
+    let is_there = |name: &str| targets.iter().any(|target| target.name == name);
+    let mut wanted: Vec<(&mut Program, Vec<&str>)> = Vec::new();
+    let mut sees_bytes = true;
+    for (name, point) in POINTS {
+        let needed = name == "exits" || way == ProbeWay::Tracepoint;
+        if !needed {
+            continue;
+        }
+        if OF_SOCKETS.contains(&name) && !is_there(&format!("btf_trace_{point}")) {
+            sees_bytes = false;
+            continue;
+        }
+        wanted.push((take(name)?, vec![point]));
+    }
+    if way == ProbeWay::Fentry {
+        let names = targets.iter().map(|target| target.name.as_str());
+        let functions: Vec<&str> = names.filter(|name| !name.starts_with("btf_trace_")).collect();
+        if functions.is_empty() {
+            return Err(TasksError::Probes("the kernel's types hold no function of a system call".into()));
+        }
+        // Ways out first.
+        wanted.push((take("exit_function")?, functions.clone()));
+        wanted.push((take("enter_function")?, functions));
     }
     // The verifier takes its time with each.
-    thread::scope(|scope| {
-        let leave = scope.spawn(|| load(leave, &functions, kernel, "sys_exit"));
-        let enter = scope.spawn(|| load(enter, &functions, kernel, "sys_enter"));
-        let mut programs = load(ends, &[], kernel, "sched_process_exit")?;
-        for loading in [leave, enter] {
-            let loaded = loading.join().map_err(|_| TasksError::Probes("their loader ended".into()))?;
-            programs.extend(loaded?);
-        }
-        Ok(programs)
-    })
+    let loaded = thread::scope(|scope| {
+        let start = |(program, targets): (&'_ mut Program, Vec<&'_ str>)| load(program, &targets, kernel);
+        let loading: Vec<_> = wanted.into_iter().map(|one| scope.spawn(move || start(one))).collect();
+        let ended = || TasksError::Probes("their loader ended".into());
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().map_err(|_| ended())?;
+        loading.into_iter().map(join).collect::<Result<Vec<Vec<OwnedFd>>, TasksError>>()
+    })?;
+    Ok((loaded.into_iter().flatten().collect(), sees_bytes))
 }
 
 /// Loads a program for a tracepoint, or once for each of several functions: the kernel binds a program to one as it loads
 /// it.
-fn load(
-    program: &mut Program,
-    functions: &[&str],
-    kernel: &AyaBtf,
-    point: &str,
-) -> Result<Vec<OwnedFd>, TasksError> {
-    let error = |why: aya::programs::ProgramError| load_error(&why);
-    let own = |fd: &aya::programs::ProgramFd| fd.as_fd().try_clone_to_owned().map_err(TasksError::Attach);
+fn load(program: &mut Program, targets: &[&str], kernel: &AyaBtf) -> Result<Vec<OwnedFd>, TasksError> {
+    let error = |why: ProgramError| load_error(&why);
+    let own = |fd: &ProgramFd| fd.as_fd().try_clone_to_owned().map_err(TasksError::Attach);
+    macro_rules! each {
+        ($program:ident) => {
+            targets
+                .iter()
+                .map(|target| {
+                    $program.load(target, kernel).map_err(error)?;
+                    let fd = own($program.fd().map_err(error)?);
+                    $program.unload().map_err(error)?;
+                    fd
+                })
+                .collect()
+        };
+    }
     match program {
-        Program::BtfTracePoint(program) => {
-            program.load(point, kernel).map_err(error)?;
-            Ok(vec![own(program.fd().map_err(error)?)?])
-        }
-        Program::FEntry(program) => {
-            let one = |function: &&str| {
-                program.load(function, kernel).map_err(error)?;
-                let fd = own(program.fd().map_err(error)?);
-                program.unload().map_err(error)?;
-                fd
-            };
-            functions.iter().map(one).collect()
-        }
-        Program::FExit(program) => {
-            let one = |function: &&str| {
-                program.load(function, kernel).map_err(error)?;
-                let fd = own(program.fd().map_err(error)?);
-                program.unload().map_err(error)?;
-                fd
-            };
-            functions.iter().map(one).collect()
-        }
+        Program::BtfTracePoint(program) => each!(program),
+        Program::FEntry(program) => each!(program),
+        Program::FExit(program) => each!(program),
         _ => Err(TasksError::Object("has a probe of an unknown kind".into())),
     }
 }
@@ -300,9 +308,9 @@ mod tests {
 
     #[test]
     fn the_kernel_accepts_the_tracepoints_and_they_see_this_process() {
-        let mut probes = SyscallProbes::load(Some(ProbeWay::Tracepoint), &own()).expect("eBPF needs root");
+        let mut probes = SyscallProbes::load(ProbeWay::Tracepoint, &own()).expect("eBPF needs root");
         probes.attach().unwrap();
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         let late = thread::spawn(move || {
             thread::sleep(std::time::Duration::from_millis(20));
             rustix::io::write(&writer, b"twelve bytes").unwrap();
