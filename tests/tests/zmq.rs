@@ -27,7 +27,9 @@ impl Pair {
         procfs::wait_blocked(owner, id(&facts["far"]["tid"])?)?;
         let pids = if both { vec![fixture.pid(), owner] } else { vec![fixture.pid()] };
         let document = Inspector::json("dump", &pids).document()?;
-        let wait = document.thread(fixture.pid(), tid)?["wait"].clone();
+        let thread = document.thread(fixture.pid(), tid)?;
+        assert_eq!(thread["libraries"], json!(["zeromq"]), "{thread:#}");
+        let wait = thread["wait"].clone();
         Ok(Self { wait, far: json!(owner), far_tid: facts["far"]["tid"].clone(), _fixture: fixture })
     }
 

@@ -77,6 +77,8 @@ pub struct ThreadNote {
     pub idle: bool,
     /// What knowledge calls it.
     pub role: Option<String>,
+    /// Native libraries that it is in, innermost first.
+    pub libraries: Vec<String>,
 }
 
 /// Weighs every family and gives the verdict.
@@ -94,7 +96,12 @@ pub fn diagnose(input: &Input<'_>) -> Diagnosis {
     let (verdict, hypotheses) = choose::choose(&scene, weighed);
     let timeline = timeline::timeline(&scene, &verdict);
     let notes = scene.actors().map(|actor| {
-        let note = ThreadNote { idle: actor.idle, role: actor.rule.map(|rule| rule.role.clone()) };
+        let libraries = scene.knowledge.libraries(&actor.resolved.frames);
+        let note = ThreadNote {
+            idle: actor.idle,
+            role: actor.rule.map(|rule| rule.role.clone()),
+            libraries: libraries.into_iter().map(str::to_owned).collect(),
+        };
         ((actor.process.pid, actor.thread.tid), note)
     });
     Diagnosis {

@@ -31,6 +31,9 @@ pub struct File {
     /// Threads; the first rule that matches counts.
     #[serde(default)]
     pub thread: Vec<ThreadRule>,
+    /// Native libraries, by their functions.
+    #[serde(default)]
+    pub library: Vec<Library>,
     /// Healthy idle states that do not belong to one kind of thread.
     #[serde(default)]
     pub idle: Vec<IdleState>,
@@ -133,6 +136,16 @@ pub struct ThreadRule {
     /// Its healthy idle states.
     #[serde(default)]
     pub idle: Vec<IdleState>,
+}
+
+/// A native library that is worth naming when a thread is in it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Library {
+    /// What reports call it.
+    pub name: String,
+    /// How the names of its functions begin, as they are shown.
+    pub functions: Vec<String>,
 }
 
 /// Where a thread has to exist.

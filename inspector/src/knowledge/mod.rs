@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use format::{Action, Expected, File, IdleState, ProcessRule, Sets, Setting, ThreadRule};
+pub use format::{Action, Expected, File, IdleState, Library, ProcessRule, Sets, Setting, ThreadRule};
 pub use pattern::Pattern;
 pub(crate) use recognise::rank;
 pub use recognise::{last_component, matches_idle};

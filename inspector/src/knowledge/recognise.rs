@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Expected, File, IdleState, Knowledge, ProcessRule, Sets, ThreadRule};
+use super::{Expected, File, IdleState, Knowledge, Library, ProcessRule, Sets, ThreadRule};
 use crate::model::{Frame, FrameKind, Wait, Worker};
 
 /// Longest role, backend or rank that is taken from a target's own words.
@@ -53,6 +53,20 @@ impl Knowledge {
                             frames.iter().any(|frame| pattern.is_match(last_component(&frame.function)))
                         })))
         })
+    }
+
+    /// The native libraries that a thread with this stack is in, innermost first.
+    pub fn libraries(&self, frames: &[Arc<Frame>]) -> Vec<&str> {
+        let mut found: Vec<&str> = Vec::new();
+        let libraries = || self.files.iter().flat_map(|file| &file.library);
+        for frame in frames.iter().filter(|frame| frame.kind == FrameKind::Native) {
+            let is_its = |library: &&Library| {
+                library.functions.iter().any(|function| frame.function.starts_with(function.as_str()))
+            };
+            let library = libraries().find(is_its).map(|library| library.name.as_str());
+            found.extend(library.filter(|name| !found.contains(name)));
+        }
+        found
     }
 
     /// Whether a thread that waits like this, under that stack, is in a known healthy idle state. `rule` is the

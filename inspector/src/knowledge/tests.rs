@@ -157,3 +157,22 @@ fn a_folder_adds_and_replaces_files() {
     assert!(Knowledge::load(folder.path()).unwrap_err().to_string().contains("b.toml:1: "));
     assert!(Knowledge::load(&folder.path().join("none")).is_err());
 }
+
+#[test]
+fn native_libraries_are_named_innermost_first() {
+    let knowledge = Knowledge::builtin();
+    let native = |function: &str| Arc::new(Frame { kind: FrameKind::Native, ..(*frame(function)).clone() });
+    let stack = |functions: &[&str]| -> Vec<Arc<Frame>> { functions.iter().map(|f| native(f)).collect() };
+    let nixl =
+        stack(&["epoll_wait", "ucs_event_set_wait", "ucp_worker_progress", "nixlUcxEngine::progressFunc()"]);
+    assert_eq!(knowledge.libraries(&nixl), ["ucx", "nixl"]);
+    assert_eq!(knowledge.libraries(&stack(&["mooncake::TransferEngine::submit", "main"])), ["mooncake"]);
+    let gloo = stack(&[
+        "pthread_cond_wait",
+        "gloo::transport::tcp::UnboundBuffer::waitRecv",
+        "c10d::ProcessGroupGloo::runLoop",
+    ]);
+    assert_eq!(knowledge.libraries(&gloo), ["gloo", "c10d"]);
+    // A Python function of that name is none of theirs.
+    assert!(knowledge.libraries(&[frame("zmq_poll")]).is_empty());
+}

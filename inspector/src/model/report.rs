@@ -291,6 +291,9 @@ pub struct ThreadReport {
     pub name: String,
     /// What knowledge calls it: `scheduler-loop`, `transfer-worker`; absent where it is not known.
     pub role: Option<String>,
+    /// Native libraries that it is in, of those that knowledge names, innermost first: `["ucx", "nixl"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<String>,
     /// Scheduler state.
     pub state: TaskState,
     /// For how long it has been off the CPU, nanoseconds; absent: running, or not known.

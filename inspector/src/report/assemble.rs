@@ -123,6 +123,7 @@ fn thread_report(
         comm: thread.comm.clone(),
         name: thread.name().to_owned(),
         role: note.role,
+        libraries: note.libraries,
         state: thread.state,
         // Who is runnable is not blocked, whenever it was on a CPU last.
         blocked_for_ns: thread
@@ -155,7 +156,7 @@ mod tests {
 
     fn diagnosis() -> Diagnosis {
         let verdict = sample::wedged().verdict.expect("the sample has one");
-        let note = ThreadNote { idle: true, role: Some("transfer-worker".into()) };
+        let note = ThreadNote { idle: true, role: Some("transfer-worker".into()), ..ThreadNote::default() };
         Diagnosis {
             verdict,
             hypotheses: Vec::new(),

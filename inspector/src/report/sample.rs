@@ -44,6 +44,7 @@ fn thread(tid: u32, name: &str, wait: Wait) -> ThreadReport {
         comm: "python3".into(),
         name: name.into(),
         role: None,
+        libraries: Vec::new(),
         state: TaskState::Sleeping,
         blocked_for_ns: Some(123 * SECOND),
         unchanged: true,

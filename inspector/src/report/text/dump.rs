@@ -82,6 +82,10 @@ fn paragraph(page: &mut Page, thread: &ThreadReport, ids: usize, names: usize, w
     if let Some(owner) = thread.wait.owners.first() {
         page.put(Style::Warn, &format!(" [{}]", owner.certainty.name()));
     }
+    if !thread.libraries.is_empty() {
+        let libraries = escape::name(&thread.libraries.join(" of "), WIDEST_NAME);
+        page.put(Style::Dim, &format!(" [in {libraries}]"));
+    }
     for remark in words::remarks(thread) {
         page.put(Style::Dim, &format!(" [{remark}]"));
     }
