@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Version of the JSON document; the minor part grows with every added name.
-pub const SCHEMA_VERSION: &str = "1.6";
+pub const SCHEMA_VERSION: &str = "1.7";
 
 /// The full result of `ps` (without stacks and verdict), `dump` (without verdict) or `diagnose`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
