@@ -80,3 +80,23 @@ fn every_object_by_its_name_and_its_holder() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn locks_that_processes_share() -> Result<()> {
+    for (version, interpreter) in python::all()? {
+        let (fixture, facts) = start(&interpreter, "waits/processes.py")?;
+        let mut pids: Vec<u32> = facts.values().map(|fact| pid_of(&fixture, fact)).collect::<Result<_>>()?;
+        pids.sort_unstable();
+        pids.dedup();
+        ensure!(pids.len() == 3, "the program and a child of each kind: {pids:?}");
+        let document = Inspector::json("dump", &pids).document()?;
+        check(&fixture, &facts, &document).with_context(|| format!("Python {version}"))?;
+        // Without the child, who holds the lock is not known, and nobody is made up.
+        let alone = Inspector::json("dump", &[fixture.pid()]).document()?;
+        for name in ["fork: waiter", "spawn: waiter"] {
+            let thread = alone.thread(fixture.pid(), tid_of(&facts[name])?)?;
+            ensure!(thread["wait"]["owners"].is_null(), "Python {version} {name}: {thread:#}");
+        }
+    }
+    Ok(())
+}

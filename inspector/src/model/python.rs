@@ -136,8 +136,6 @@ pub struct PythonLock {
     pub object: PythonObject,
     /// Who holds it (or, of a thread that is joined, who it is), where the object itself says so.
     pub holder: Option<LockHolder>,
-    /// Name of a semaphore that processes share, where it has one.
-    pub shared_name: Option<String>,
 }
 
 /// One object of a Python program.

@@ -39,7 +39,7 @@ const NAMES: [&str; 24] = [
 ];
 
 /// Most objects that are looked at in one reading, and how deep locks lie in others.
-const MAX_COMPOSITES: usize = 4096;
+const MAX_COMPOSITES: usize = 1 << 15;
 const NESTING: usize = 4;
 
 /// What a library object is.

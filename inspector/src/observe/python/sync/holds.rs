@@ -8,7 +8,6 @@ use super::{
     object::{Kind, Objects},
     primitive, self_of,
     view::View,
-    waits::shared_name,
 };
 use crate::model::{PythonLock, PythonObject};
 
@@ -83,7 +82,7 @@ fn lock(
     object: u64,
     released: &[u64],
 ) -> Option<PythonLock> {
-    let described = |address: u64, lock: u64| PythonLock {
+    let described = |address: u64| PythonLock {
         address,
         object: PythonObject {
             type_name: composites.type_name(objects, object),
@@ -92,12 +91,11 @@ fn lock(
             state: composites.state(objects, object),
         },
         holder: None,
-        shared_name: shared_name(objects, lock),
     };
     if composites.class(object) == Some(Class::Semaphore) {
         // One that several can hold is not held by who happens to be seen.
         let is_lock = composites.bound(objects, object) == Some(1);
-        return is_lock.then(|| described(object, object));
+        return is_lock.then(|| described(object));
     }
     let (lock, key) = composites.primitive(objects, object)?;
     // A lock that names its holder names this thread, or the block was left meanwhile.
@@ -110,5 +108,5 @@ fn lock(
         Kind::SemLock => primitive::max_value(objects, lock) == Some(1),
         _ => false,
     };
-    (is_lock && !names_another && !released.contains(&lock)).then(|| described(key.address, lock))
+    (is_lock && !names_another && !released.contains(&lock)).then(|| described(key.address))
 }

@@ -35,7 +35,7 @@ const INNER: usize = 8;
 
 /// Most frames of one thread, and of all threads of a process, whose `with` blocks are looked at.
 const FRAMES: usize = 64;
-const ALL_FRAMES: usize = 4096;
+const ALL_FRAMES: usize = 1 << 15;
 
 /// Farthest that the `wait_entry` of a parked thread lies above its stack pointer (Python/parking_lot.c).
 const STACK_REACH: u64 = 16 * 1024;
@@ -93,10 +93,6 @@ struct Sight {
 pub(super) fn read(source: &Source<'_>, asked: &[Asked<'_>]) -> Vec<Seen> {
     let mut seen: Vec<Seen> = asked.iter().map(|_| Seen::default()).collect();
     let keys = keys(source, asked);
-    if keys.iter().all(Vec::is_empty) {
-        // Nobody waits for a lock.
-        return seen;
-    }
     let sights = sights(source, asked, keys);
     for (sight, found) in sights.iter().zip(look(source, &sights)) {
         if let Some(seen) = seen.get_mut(sight.index) {
@@ -151,16 +147,21 @@ fn futex_word(syscall: &Syscall) -> Option<u64> {
 
 fn sights(source: &Source<'_>, asked: &[Asked<'_>], keys: Vec<Vec<u64>>) -> Vec<Sight> {
     let mut left = ALL_FRAMES;
+    let mut counts = vec![0; asked.len()];
+    // The innermost frames of all threads go before the others of any.
+    for most in [INNER, FRAMES] {
+        for (asked, count) in asked.iter().zip(&mut counts) {
+            let more = asked.frames.len().min(most).saturating_sub(*count).min(left);
+            *count += more;
+            left -= more;
+        }
+    }
     let mut frames: Vec<(RawFrame, Depth)> = Vec::new();
-    let mut counts: Vec<usize> = Vec::new();
-    for (asked, keys) in asked.iter().zip(&keys) {
-        let before = frames.len();
-        for (index, &frame) in asked.frames.iter().enumerate().take(FRAMES.min(left)) {
+    for ((asked, keys), &count) in asked.iter().zip(&keys).zip(&counts) {
+        for (index, &frame) in asked.frames.iter().enumerate().take(count) {
             let depth = if index < INNER && !keys.is_empty() { Depth::All } else { Depth::Live };
             frames.push((frame, depth));
         }
-        counts.push(frames.len() - before);
-        left = left.saturating_sub(frames.len() - before);
     }
     let mut views = view::read(source.reader, source.layout, source.codes, &frames).into_iter();
     asked

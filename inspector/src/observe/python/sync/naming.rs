@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Most instances whose attributes are gone through, and most attributes of one.
-const MAX_INSTANCES: usize = 2048;
+const MAX_INSTANCES: usize = 1 << 13;
 const MAX_ATTRIBUTES: usize = 512;
 
 /// Most modules whose globals are gone through.

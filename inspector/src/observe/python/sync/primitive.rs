@@ -7,8 +7,8 @@
 
 use super::object::{Kind, Objects};
 
-/// `sizeof(ThreadHandle)`, rounded up (Modules/_threadmodule.c).
-const THREAD_HANDLE: u64 = 128;
+/// `mutex`, `thread_is_exiting` and `once` of a `ThreadHandle`, one byte each (Modules/_threadmodule.c, 3.13–3.15).
+const THREAD_HANDLE: (u64, u64) = (56, 3);
 
 /// What waits for a lock show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,11 @@ pub(super) fn key(objects: &Objects<'_>, address: u64) -> Option<Key> {
     } else {
         objects.word(address, 0).filter(|&pointer| pointer >= 4096)?
     };
-    let span = if objects.kind(address) == Kind::ThreadHandle { THREAD_HANDLE } else { 1 };
-    Some(Key { address: first, span })
+    if objects.kind(address) == Kind::ThreadHandle {
+        let (offset, span) = THREAD_HANDLE;
+        return Some(Key { address: first.checked_add(offset)?, span });
+    }
+    Some(Key { address: first, span: 1 })
 }
 
 /// Who holds the lock at `address`; `None`: nobody, or it does not keep that.
@@ -87,14 +90,6 @@ pub(super) fn held(objects: &Objects<'_>, address: u64) -> Option<Held> {
         }
         _ => None,
     }
-}
-
-/// Where the name of a `SemLock` lies, which other processes know it by; `None`: it has none (it was forked).
-pub(super) fn name(objects: &Objects<'_>, address: u64) -> Option<u64> {
-    (objects.kind(address) == Kind::SemLock)
-        .then(|| objects.word(address, 32))
-        .flatten()
-        .filter(|&name| name != 0)
 }
 
 /// The most that a `SemLock` counts to: 1 for a lock.

@@ -12,9 +12,6 @@ use super::{
 };
 use crate::model::{LockHolder, PythonLock, PythonObject};
 
-/// Longest name of a shared semaphore (`NAME_MAX` and its slash).
-const MAX_NAME: usize = 256;
-
 /// A wait that led to a lock.
 struct Lead {
     /// Which of the sights.
@@ -77,7 +74,6 @@ pub(super) fn read(
                 state: composites.state(objects, object),
             },
             holder: holder(source, objects, composites, lead),
-            shared_name: shared_name(objects, lead.lock),
         };
         if let Some(slot) = found.get_mut(lead.sight) {
             *slot = Some(lock);
@@ -154,14 +150,6 @@ fn holder(
         exclusive: held.exclusive,
         word: word.to_owned(),
     })
-}
-
-pub(super) fn shared_name(objects: &Objects<'_>, lock: u64) -> Option<String> {
-    let address = primitive::name(objects, lock)?;
-    let bytes = objects.reader.prefixes([(address, MAX_NAME)]).pop()?;
-    let name = bytes.split(|&byte| byte == 0).next()?;
-    let sound = name.first() == Some(&b'/') && name.iter().all(u8::is_ascii_graphic);
-    sound.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
 /// The frame runs a method of a library object that waits for something, not code that the library was handed.

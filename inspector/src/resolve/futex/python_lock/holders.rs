@@ -1,7 +1,7 @@
 //! Who holds a lock of Python's: the thread that the lock names; where it names none, those whose `with` block is on it.
 
 use super::super::{Futex, likely_unless};
-use crate::model::{Certainty, LockHolder, Owner, Process, PythonLock, Thread};
+use crate::model::{Certainty, LockHolder, Owner, Process, PythonLock, SharedObject, Thread};
 
 /// Most holders that are listed: a semaphore can have many.
 const MAX_HOLDERS: usize = 16;
@@ -15,8 +15,10 @@ pub(super) fn owners(futex: &Futex<'_>, lock: &PythonLock) -> Vec<Owner> {
     let own = here.filter(|(_, thread)| holds(thread).any(|held| is_same(held, lock)));
     let others = futex.blocked.scene.capture.processes.iter().filter(|other| other.pid != process.pid);
     let others = others.flat_map(|other| other.threads.iter().map(move |thread| (other, thread)));
-    let others =
-        others.filter(|(other, thread)| holds(thread).any(|held| is_shared(futex, other, held, lock)));
+    let shared = process.shared_object(lock.address).filter(|object| !futex.private && object.is_unique());
+    let others = others.filter(|(other, thread)| {
+        shared.as_ref().is_some_and(|object| holds(thread).any(|held| is_shared(object, other, held)))
+    });
     own.chain(others).take(MAX_HOLDERS).map(|(process, thread)| by_block(process, thread, lock)).collect()
 }
 
@@ -51,18 +53,12 @@ fn is_same(held: &PythonLock, waited: &PythonLock) -> bool {
         || held.address == held.object.address && held.object.address == waited.object.address
 }
 
-/// A semaphore that processes share has one name in all of them; one that was inherited by a fork has one address.
-fn is_shared(futex: &Futex<'_>, other: &Process, held: &PythonLock, waited: &PythonLock) -> bool {
-    if futex.private || !held.object.type_name.starts_with("multiprocessing.") {
-        return false;
-    }
-    let process = futex.blocked.process;
-    let related = other.pid == process.ppid || process.pid == other.ppid || process.ppid == other.ppid;
-    match (&held.shared_name, &waited.shared_name) {
-        (Some(held), Some(waited)) => held == waited,
-        (None, None) => related && held.address == waited.address,
-        _ => false,
-    }
+/// Both lie at the same place of the same file.
+fn is_shared(object: &SharedObject, other: &Process, held: &PythonLock) -> bool {
+    let held = other.shared_object(held.address).filter(SharedObject::is_unique);
+    held.is_some_and(|held| {
+        (&held.device, held.inode, held.offset) == (&object.device, object.inode, object.offset)
+    })
 }
 
 /// `, held by Thread-4 (tid 4711), count 2`; empty where nobody is known.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::super::resolve;
 use crate::model::{
     Capture, Certainty, Frame, FrameKind, Host, LockHolder, Process, PythonFrame, PythonLock, PythonObject,
-    PythonRuntime, PythonThread, Stability, Syscall, TaskState, Thread, Wait, WaitKind,
+    PythonRuntime, PythonThread, SharedMapping, Stability, Syscall, TaskState, Thread, Wait, WaitKind,
 };
 
 const WORD: u64 = 0x7f00_0000_1000;
@@ -41,7 +41,7 @@ fn thread(tid: u32, name: &str, python: PythonThread) -> Thread {
 /// A process in which one thread waits on a futex word in `function` of `file`, and another holds `held`.
 fn capture(waits_on: Option<PythonLock>, held: Vec<PythonLock>, shared: bool) -> Capture {
     let frames = vec![PythonFrame { frame: 0, entry: true }];
-    let mut waiter = thread(WAITER, "Waiter", PythonThread { waits_on, frames, ..PythonThread::default() });
+    let mut waiter = thread(WAITER, "Waiter", PythonThread { frames, waits_on, ..PythonThread::default() });
     let operation = if shared { 0 } else { 128 };
     waiter.syscall =
         Some(Syscall { number: 202, arguments: [WORD, operation, 0, 0, 0, 0], restarted: false });
@@ -72,15 +72,15 @@ fn wait(capture: &Capture) -> Wait {
     resolve(capture).remove(0).wait
 }
 
-fn held_by(tid: Option<u32>, exclusive: bool) -> Option<LockHolder> {
+fn held_by(tid: Option<u32>, exclusive: bool) -> LockHolder {
     let word = "owner word of the RLock".to_owned();
-    Some(LockHolder { ident: 0x77, tid, count: Some(2), exclusive, word })
+    LockHolder { ident: 0x77, tid, count: Some(2), exclusive, word }
 }
 
 #[test]
 fn the_word_of_an_rlock_names_its_holder() {
     let mut rlock = lock("threading.RLock", WORD);
-    rlock.holder = held_by(Some(OTHER), true);
+    rlock.holder = Some(held_by(Some(OTHER), true));
     let wait = wait(&capture(Some(rlock), Vec::new(), false));
     assert_eq!(wait.kind, WaitKind::PythonLock);
     assert_eq!(wait.text, "RLock 0x7f0000002000 (self._lock of Sender), held by Holder (tid 102), count 2");
@@ -93,11 +93,11 @@ fn the_word_of_an_rlock_names_its_holder() {
 #[test]
 fn a_waiter_that_moved_proves_nothing_and_one_whom_others_can_free_neither() {
     let mut rlock = lock("threading.RLock", WORD);
-    rlock.holder = held_by(Some(OTHER), true);
+    rlock.holder = Some(held_by(Some(OTHER), true));
     let mut moved = capture(Some(rlock.clone()), Vec::new(), false);
     moved.processes[0].threads[0].stability = Stability::Torn;
     assert_eq!(wait(&moved).owners[0].certainty, Certainty::Likely);
-    rlock.holder = held_by(Some(OTHER), false);
+    rlock.holder = Some(held_by(Some(OTHER), false));
     let wait = wait(&capture(Some(rlock), Vec::new(), false));
     assert_eq!(wait.owners[0].certainty, Certainty::Likely);
     assert!(wait.text.contains("last taken by Holder"), "{}", wait.text);
@@ -106,7 +106,7 @@ fn a_waiter_that_moved_proves_nothing_and_one_whom_others_can_free_neither() {
 #[test]
 fn a_holder_that_is_no_thread_is_said_to_be_missing() {
     let mut rlock = lock("threading.RLock", WORD);
-    rlock.holder = held_by(None, true);
+    rlock.holder = Some(held_by(None, true));
     let wait = wait(&capture(Some(rlock), Vec::new(), false));
     assert!(wait.owners.is_empty());
     assert!(wait.text.ends_with("held by a thread that was not found (ident 0x77)"), "{}", wait.text);
@@ -142,38 +142,27 @@ fn a_semaphore_has_the_holders_of_the_object() {
     assert_eq!(wait.owners.len(), 1, "{wait:?}");
 }
 
-/// The holder in a process of its own.
-fn in_two_processes(waited: PythonLock, held: PythonLock, shared: bool, ppid: u32) -> Wait {
-    let mut capture = capture(Some(waited), Vec::new(), shared);
+/// What waits of the first process have for owners when the holder lives in another, which maps the semaphore of `inode`
+/// somewhere else.
+fn owners_in_another_process(inode: u64, shared: bool) -> Vec<(u32, Option<u32>, Certainty)> {
+    const ELSEWHERE: u64 = 0x7e00_0000_0000;
+    let mapping = |start: u64, inode: u64| {
+        let path = "/dev/shm/sem.one".to_owned();
+        Some(vec![SharedMapping { start, end: start + 4096, device: 1, inode, offset: 0, path }])
+    };
+    let mut capture = capture(Some(lock("multiprocessing.Lock", WORD)), Vec::new(), shared);
     let mut holder = capture.processes[0].threads.pop().unwrap();
     holder.tid = 201;
-    holder.python.as_mut().unwrap().holds = vec![held];
-    let other = Process { pid: 200, ppid, threads: vec![holder], ..Process::default() };
-    capture.processes.push(other);
-    wait(&capture)
+    holder.python.as_mut().unwrap().holds = vec![lock("multiprocessing.Lock", ELSEWHERE)];
+    capture.processes[0].shared_memory = mapping(WORD, 7);
+    let shared_memory = mapping(ELSEWHERE, inode);
+    capture.processes.push(Process { pid: 200, threads: vec![holder], shared_memory, ..Process::default() });
+    wait(&capture).owners.iter().map(|owner| (owner.pid, owner.tid, owner.certainty)).collect()
 }
 
 #[test]
-fn a_lock_that_processes_share_is_told_by_its_name_or_by_a_fork() {
-    let forked = lock("multiprocessing.Lock", WORD);
-    let named = |name: &str, address| PythonLock {
-        shared_name: Some(name.into()),
-        ..lock("multiprocessing.Lock", address)
-    };
-    let owners = |wait: Wait| wait.owners.iter().map(|owner| (owner.pid, owner.tid)).collect::<Vec<_>>();
-    let holder = vec![(200, Some(201))];
-    let child = in_two_processes(forked.clone(), forked.clone(), true, PID);
-    assert!(child.text.contains("Holder (tid 201) of pid 200"), "{}", child.text);
-    assert_eq!(child.owners[0].certainty, Certainty::Likely);
-    assert_eq!(owners(child), holder);
-    assert_eq!(owners(in_two_processes(named("/mp-1", WORD), named("/mp-1", 4096), true, 5)), holder);
-    let none: [Wait; 4] = [
-        in_two_processes(named("/mp-1", WORD), named("/mp-2", WORD), true, PID),
-        in_two_processes(forked.clone(), forked.clone(), true, 5),
-        in_two_processes(forked.clone(), forked, false, PID),
-        in_two_processes(lock("threading.Lock", WORD), lock("threading.Lock", WORD), true, PID),
-    ];
-    for wait in none {
-        assert!(wait.owners.is_empty(), "{wait:?}");
-    }
+fn a_lock_that_processes_share_is_told_by_the_memory_it_lies_in() {
+    assert_eq!(owners_in_another_process(7, true), [(200, Some(201), Certainty::Likely)]);
+    assert_eq!(owners_in_another_process(8, true), []);
+    assert_eq!(owners_in_another_process(7, false), [], "a private wait is for the process's own memory");
 }
