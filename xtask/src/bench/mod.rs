@@ -4,6 +4,7 @@
 //! time, one maps and unmaps memory. The peers (py-spy, pystack) are installed into an environment of the bench's own.
 
 mod hangs;
+mod probes;
 mod scale;
 mod table;
 mod target;
@@ -39,9 +40,28 @@ pub(crate) struct Options {
     /// Alternations of nothing, dump and diagnose in the zero-stop part; peers get a tenth of them
     #[arg(long, default_value_t = 200, value_name = "N")]
     alternations: u32,
+    /// Only this part
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Option<Part>,
 }
 
+/// Parts that can be run by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// What a process pays for being probed, beside strace, perf trace and offcputime
+    Probes,
+}
+
+/// Alternations of the part about probes: each takes half a minute.
+const PROBED: u32 = 10;
+
 pub(crate) fn bench(options: &Options) -> Result<()> {
+    if options.only == Some(Part::Probes) {
+        let mut rows = Vec::new();
+        probes::probes(PROBED.min(options.alternations), &mut rows)?;
+        table::print(&rows);
+        return Ok(());
+    }
     let inspector = demo::build(false)?;
     let tools = tools(&inspector)?;
     let mut rows = Vec::new();
@@ -52,6 +72,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     zero_stop(&tools, &mut target, options, &mut rows)?;
     drop(target);
     hangs::hangs(&tools, &mut rows)?;
+    probes::probes(PROBED.min(options.alternations), &mut rows)?;
     time_to_verdict(&inspector, options, &mut rows)?;
     scale::scale(&inspector, options.runs, &mut rows)?;
     let file = root().join("target/bench.json");
