@@ -19,6 +19,7 @@ mod proc_text;
 mod record;
 mod restart;
 mod source;
+mod told;
 mod warnings;
 
 pub use error::TasksError;

@@ -77,15 +77,12 @@ pub(super) fn task(view: &TaskView<'_>, context: &Context<'_>) -> Task {
     }
 }
 
-/// The thread that a record without the rest describes: it has not run since it was `last` told of.
-pub(super) fn resting(head: &TaskHead, last: &Task, context: &Context<'_>) -> Task {
-    Task {
-        state: state(head.state, head.exit_state),
-        off_cpu_ns: off_cpu(head, context),
-        frozen: Some(is_frozen(head)),
-        mmap_lock: mmap_lock(head),
-        ..last.clone()
-    }
+/// Brings a thread that has not run since it was told of up to date, by a record without the rest.
+pub(super) fn rests(task: &mut Task, head: &TaskHead, context: &Context<'_>) {
+    task.state = state(head.state, head.exit_state);
+    task.off_cpu_ns = off_cpu(head, context);
+    task.frozen = Some(is_frozen(head));
+    task.mmap_lock = mmap_lock(head);
 }
 
 const fn is_frozen(head: &TaskHead) -> bool {

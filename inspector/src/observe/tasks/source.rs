@@ -16,6 +16,7 @@ use super::{
     proc::ProcWalk,
     record::{self, Context},
     restart,
+    told::{Known, Told},
 };
 use crate::{
     model::{Gap, Tier},
@@ -54,9 +55,6 @@ struct Ebpf {
     clock: Calibration,
     told: Told,
 }
-
-/// Every thread as the walk told all of it last, with its `restart_block.fn`, by tid.
-type Told = HashMap<u32, (Task, u64)>;
 
 /// A snapshot that is being made ready.
 ///
@@ -123,7 +121,7 @@ fn open_ebpf() -> Result<Ebpf, TasksError> {
         walk.without
             .push("no off-CPU times (a sched_ext scheduler runs, which keeps no time of the last switch-in)");
     }
-    Ok(Ebpf { walk, clock: Calibration::default(), told: Told::new() })
+    Ok(Ebpf { walk, clock: Calibration::default(), told: Told::default() })
 }
 
 /// The walk gives the host's ids, `/proc` gives those of its own namespace: they must be the same.
@@ -190,7 +188,7 @@ impl Ebpf {
         match swept {
             Ok(Some(sweep)) => Ok(sweep),
             other => {
-                self.told.clear();
+                self.told = Told::default();
                 self.walk.forget()?;
                 other.and_then(|_| self.sweep_once())?.ok_or(TasksError::Incomplete)
             }
@@ -214,21 +212,21 @@ impl Ebpf {
             self.clock.own_arrival(head.at_ns, head.last_arrival, head.nvcsw.saturating_add(head.nivcsw));
         }
         let context = Context { clock: times.then_some(&self.clock), ended_ns };
-        let mut told = Told::with_capacity(views.len());
+        let mut told = self.told.next();
         for view in &views {
             let head = &view.head;
             let known = if head.present & UNCHANGED == 0 {
-                (record::task(view, &context), head.restart_fn)
+                Known { task: record::task(view, &context), restart_fn: head.restart_fn }
             } else {
-                let last = self.told.get(&head.pid).filter(|(task, _)| task.pid == head.tgid);
-                let Some((last, block)) = last else { return Ok(None) };
-                (record::resting(head, last, &context), *block)
+                let Some(mut known) = told.last(head.tgid, head.pid) else { return Ok(None) };
+                record::rests(&mut known.task, head, &context);
+                known
             };
-            told.insert(head.pid, known);
+            told.tell(known);
         }
-        self.told = told;
+        self.told = told.done();
         let wanted = |task: &&Task| watches_own || task.pid != own_pid;
-        let mut tasks: Vec<Task> = self.told.values().map(|(task, _)| task).filter(wanted).cloned().collect();
+        let mut tasks: Vec<Task> = self.told.tasks().filter(wanted).cloned().collect();
         tasks.sort_unstable_by_key(|task| (task.pid, task.tid));
         self.recover_restarted(&mut tasks);
         Ok(Some(Sweep { at_ns, ended_ns, tasks, gaps: Vec::new() }))
@@ -238,7 +236,7 @@ impl Ebpf {
     fn recover_restarted(&mut self, tasks: &mut [Task]) {
         for task in tasks {
             let Some(raw) = task.syscall.filter(|raw| raw.number == restart::RESTART) else { continue };
-            let block = self.told.get(&task.tid).map_or(0, |(_, block)| *block);
+            let block = self.told.restart_fn(task.tid).unwrap_or(0);
             // A pointer to a function is its first byte, a return address the one behind a call.
             let addresses: Vec<u64> =
                 task.kernel_stack.iter().map(|frame| frame.wrapping_sub(1)).chain([block]).collect();
