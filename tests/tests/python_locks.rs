@@ -100,3 +100,22 @@ fn locks_that_processes_share() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_thread_that_works_on_a_connection_has_to_answer() -> Result<()> {
+    for (version, interpreter) in python::all()? {
+        let (fixture, facts) = start(&interpreter, "waits/served.py")?;
+        let client = pid_of(&fixture, &facts["client of pipe"])?;
+        let document = Inspector::json("dump", &[fixture.pid(), client]).document()?;
+        let edges = document.json["edges"].as_array().context("edges")?;
+        for (name, fact) in facts.iter().filter(|(_, fact)| !fact["answers"].is_null()) {
+            let server = &facts[fact["answers"].as_str().unwrap_or_default()];
+            let (from, to) = (tid_of(fact)?, tid_of(server)?);
+            let edge = edges.iter().find(|edge| edge["from"]["tid"] == from && edge["to"]["tid"] == to);
+            let edge =
+                edge.with_context(|| format!("Python {version}: {name} → {to} is not in {edges:#?}"))?;
+            ensure!(edge["certainty"] == "likely", "Python {version}: {edge:#}");
+        }
+    }
+    Ok(())
+}

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    model::{Capture, Certainty, Owner, TaskState, WaitKind, probes::TransferDirection},
+    model::{Capture, Certainty, Fd, FdKind, Owner, TaskState, WaitKind, probes::TransferDirection},
     resolve::ResolvedThread,
 };
 
@@ -16,6 +16,8 @@ pub(super) struct Responders<'a> {
     peers: HashMap<u64, u64>,
     /// The last thread that was seen to write, by its process and the inode it wrote to.
     writers: HashMap<(u32, u64), u32>,
+    /// Threads whose Python frames have the descriptor of a socket, or of a pipe's writing end, by process and inode.
+    users: HashMap<(u32, u64), Vec<u32>>,
 }
 
 impl<'a> Responders<'a> {
@@ -42,11 +44,11 @@ impl<'a> Responders<'a> {
         let written = capture.probes.iter().flat_map(|probes| &probes.transfers);
         let written = written.filter(|transfer| transfer.direction == TransferDirection::Out);
         let writers = written.filter_map(|transfer| Some(((transfer.pid, transfer.inode?), transfer.tid)));
-        Self { alive, peers: peers.collect(), writers: writers.collect() }
+        Self { alive, peers: peers.collect(), writers: writers.collect(), users: users(capture) }
     }
 
     /// The thread of `owner`'s process that is likely to answer, where only the process is known: one that waits on the
-    /// other end, else the one that wrote there last while the probes watched.
+    /// other end, else the one that wrote there last while the probes watched, else the only one that works with it.
     pub(super) fn likely(&self, waiter: &ResolvedThread, owner: &Owner) -> Option<Owner> {
         if owner.tid.is_some() || owner.pid == waiter.pid {
             return None;
@@ -54,7 +56,10 @@ impl<'a> Responders<'a> {
         let (tid, why) = self
             .at_other_end(waiter, owner.pid)
             .map(|tid| (tid, "this thread waits on the other end"))
-            .or_else(|| Some((self.last_writer(waiter, owner.pid)?, "this thread wrote there last")))?;
+            .or_else(|| Some((self.last_writer(waiter, owner.pid)?, "this thread wrote there last")))
+            .or_else(|| {
+                Some((self.only_user(waiter, owner.pid)?, "only this thread's frames have it in variables"))
+            })?;
         let evidence = format!("{}; {why}", owner.evidence);
         Some(Owner { pid: owner.pid, tid: Some(tid), certainty: Certainty::Likely, evidence })
     }
@@ -101,4 +106,41 @@ impl<'a> Responders<'a> {
         let tid = *self.writers.get(&(pid, written))?;
         self.alive.get(&pid)?.iter().any(|thread| thread.tid == tid).then_some(tid)
     }
+
+    /// The only thread of a process whose Python frames have the other end of what `waiter` reads in their variables.
+    fn only_user(&self, waiter: &ResolvedThread, pid: u32) -> Option<u32> {
+        if !matches!(waiter.wait.kind, WaitKind::SocketRecv | WaitKind::PipeRead) {
+            return None;
+        }
+        let inode = waiter.wait.inode?;
+        let other_end = self.peers.get(&inode).copied().unwrap_or(inode);
+        let users = self.users.get(&(pid, other_end))?;
+        // Who accepted it and gave it to another thread often has it in a variable still.
+        let works =
+            |thread: &&&ResolvedThread| users.contains(&thread.tid) && thread.wait.kind != WaitKind::Accept;
+        let mut workers = self.alive.get(&pid)?.iter().filter(works);
+        let (worker, None) = (workers.next()?, workers.next()) else { return None };
+        Some(worker.tid)
+    }
+}
+
+/// See [`Responders::users`].
+fn users(capture: &Capture) -> HashMap<(u32, u64), Vec<u32>> {
+    let mut users: HashMap<(u32, u64), Vec<u32>> = HashMap::new();
+    for process in &capture.processes {
+        let inode = |fd: &Fd| match fd.kind {
+            FdKind::Socket { inode } => Some(inode),
+            FdKind::Pipe { inode, .. } if fd.flags & 3 != 0 => Some(inode),
+            _ => None,
+        };
+        let inodes: HashMap<i32, u64> =
+            process.fds.iter().filter_map(|fd| Some((fd.fd, inode(fd)?))).collect();
+        for thread in &process.threads {
+            let fds = thread.python.iter().flat_map(|python| &python.descriptors);
+            for inode in fds.filter_map(|fd| inodes.get(fd)) {
+                users.entry((process.pid, *inode)).or_default().push(thread.tid);
+            }
+        }
+    }
+    users
 }

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Certainty, Fd, FdKind, Gil, GilSample, Interpreter, Owner, Process, PythonRuntime, Socket, Stability,
-    StackEnd, Thread, Wait, WaitKind,
+    Certainty, Fd, FdKind, Gil, GilSample, Interpreter, Owner, Process, PythonRuntime, PythonThread, Socket,
+    Stability, StackEnd, Thread, Wait, WaitKind,
     probes::{Probes, Transfer, TransferDirection},
     wait::LastWaker,
 };
@@ -187,6 +187,30 @@ fn the_thread_that_wrote_into_a_pipe_last_is_the_likely_one_of_its_process() {
     let to: Vec<_> =
         WaitGraph::build(&capture, &threads).edges.iter().map(|e| (e.to.tid, e.certainty)).collect();
     assert_eq!(to, [(None, Certainty::Proven), (Some(1002), Certainty::Likely)]);
+}
+
+#[test]
+fn the_only_thread_that_has_a_connection_in_its_variables_is_the_likely_one() {
+    let to = |users: &[usize], flags: u32, accepting: bool| -> Vec<Option<u32>> {
+        let mut capture = processes(&[(1, 1), (2, 3)]);
+        let server = &mut capture.processes[1];
+        let kind = FdKind::Pipe { inode: 10, path: None };
+        server.fds = vec![Fd { fd: 5, flags, kind, details: None }];
+        for &user in users {
+            let python = PythonThread { descriptors: vec![5], ..PythonThread::default() };
+            server.threads[user].python = Some(python);
+        }
+        let mut reader = reads(1, 1, &[2]);
+        (reader.wait.kind, reader.wait.inode) = (WaitKind::PipeRead, Some(10));
+        let mut first = runs(2, 2);
+        first.wait.kind = if accepting { WaitKind::Accept } else { WaitKind::Sleep };
+        let threads = [reader, first, runs(2, 1002), runs(2, 2002)];
+        WaitGraph::build(&capture, &threads).edges.iter().map(|edge| edge.to.tid).collect()
+    };
+    assert_eq!(to(&[1], 1, false), [None, Some(1002)]);
+    assert_eq!(to(&[0, 1], 1, true), [None, Some(1002)], "who accepts more has handed this one on");
+    assert_eq!(to(&[0, 1], 1, false), [None], "two may answer");
+    assert_eq!(to(&[1], 0, false), [None], "the reading end");
 }
 
 /// Processes of so many threads: the first has the process's id, the next are 1000 apart.

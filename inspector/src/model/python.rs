@@ -124,6 +124,9 @@ pub struct PythonThread {
     /// What its frames hold by a `with` block.
     #[serde(default)]
     pub holds: Vec<PythonLock>,
+    /// Descriptors of the sockets and connections that its innermost frames have in variables and in attributes of `self`.
+    #[serde(default)]
+    pub descriptors: Vec<i32>,
 }
 
 /// A lock, a queue or another object of Python's that threads wait on.

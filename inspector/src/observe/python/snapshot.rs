@@ -98,7 +98,8 @@ pub(super) fn read_runtime(
             let mut thread = thread(layout, interpreter, state, stack, &mut codes, frames);
             thread.holds_gil = holder.is_some_and(|gil| gil.holder == state.address);
             let seen = sync.next().unwrap_or_default();
-            (thread.waits_on, thread.holds) = (seen.waits_on, seen.holds);
+            (thread.waits_on, thread.holds, thread.descriptors) =
+                (seen.waits_on, seen.holds, seen.descriptors);
             if let Some(known) = known.get(&state.ident) {
                 thread.name.clone_from(&known.name);
                 thread.daemon = known.daemon;

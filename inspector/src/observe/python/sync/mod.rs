@@ -8,6 +8,7 @@
 //! Everything that is said of a wait is checked against its address: what does not fit is left out.
 
 mod composite;
+mod descriptors;
 mod holds;
 #[cfg(test)]
 mod hostile;
@@ -76,6 +77,7 @@ pub(super) struct Asked<'a> {
 pub(super) struct Seen {
     pub(super) waits_on: Option<PythonLock>,
     pub(super) holds: Vec<PythonLock>,
+    pub(super) descriptors: Vec<i32>,
 }
 
 /// One thread with its frames.
@@ -117,7 +119,13 @@ fn look(source: &Source<'_>, sights: &[Sight]) -> Vec<Seen> {
     let names = strings::strings(source.reader, &source.layout.object, names.map(|pair| pair.0));
     let waits = waits::read(source, &mut objects, &mut composites, &names, sights);
     let holds = holds::read(source, &mut objects, &mut composites, &names, sights);
-    waits.into_iter().zip(holds).map(|(waits_on, holds)| Seen { waits_on, holds }).collect()
+    let descriptors = descriptors::read(&mut objects, &names, sights);
+    waits
+        .into_iter()
+        .zip(holds)
+        .zip(descriptors)
+        .map(|((waits_on, holds), descriptors)| Seen { waits_on, holds, descriptors })
+        .collect()
 }
 
 /// For each thread, the addresses that the lock of its futex wait may have: the word's, and from 3.13 on what the word of a
@@ -157,9 +165,10 @@ fn sights(source: &Source<'_>, asked: &[Asked<'_>], keys: Vec<Vec<u64>>) -> Vec<
         }
     }
     let mut frames: Vec<(RawFrame, Depth)> = Vec::new();
-    for ((asked, keys), &count) in asked.iter().zip(&keys).zip(&counts) {
+    for (asked, &count) in asked.iter().zip(&counts) {
+        let blocked = asked.request.is_some_and(|request| request.syscall.is_some());
         for (index, &frame) in asked.frames.iter().enumerate().take(count) {
-            let depth = if index < INNER && !keys.is_empty() { Depth::All } else { Depth::Live };
+            let depth = if index < INNER && blocked { Depth::All } else { Depth::Live };
             frames.push((frame, depth));
         }
     }

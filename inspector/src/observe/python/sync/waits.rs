@@ -152,12 +152,17 @@ fn holder(
     })
 }
 
+/// The frame is one of `threading`'s.
+pub(super) fn is_of_threading(view: &View) -> bool {
+    view.file == "threading.py" || view.file.ends_with("/threading.py")
+}
+
 /// The frame runs a method of a library object that waits for something, not code that the library was handed.
 fn is_library(view: &View) -> bool {
     let file = view.file.as_str();
     let is = |tail: &str| file.strip_suffix(tail).is_some_and(|head| head.is_empty() || head.ends_with('/'));
     let calls_out = matches!(view.function.as_str(), "run" | "_bootstrap" | "_bootstrap_inner");
-    is("threading.py") && !calls_out
+    is_of_threading(view) && !calls_out
         || is("queue.py")
         || is("concurrent/futures/_base.py")
         || is("multiprocessing/synchronize.py")
