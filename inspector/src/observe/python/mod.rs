@@ -3,8 +3,8 @@
 //! [`locate`] finds `_PyRuntime` and the version, [`layout`] says where each member lies (from tables for 3.8–3.12, from
 //! the runtime's own `_Py_DebugOffsets` from 3.13 on), [`state`] walks interpreters and thread states, [`stack`] their
 //! frames, [`code`] and [`lines`] turn frames into functions and lines, [`names`] asks `threading` for names, [`gil`]
-//! reads the GILs, [`sync`] finds the objects that threads wait on and hold, and [`identity`] matches thread states with threads. All reads are batched: one round of
-//! `process_vm_readv` serves every thread.
+//! reads the GILs, [`sync`] finds the objects that threads wait on and hold, and [`identity`] matches thread states with
+//! threads. All reads are batched: one round of `process_vm_readv` serves every thread.
 
 use thiserror::Error;
 
