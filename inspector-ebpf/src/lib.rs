@@ -13,7 +13,7 @@ mod task;
 
 pub use memory::{
     AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, MemoryView, Reader, STABLE, STACK, WANT_FUTEX,
-    WANT_STACK, decode_memory,
+    decode_memory,
 };
 pub use offsets::{MISSING, Offsets};
 pub use stream::{DecodeError, RECORD_VERSION};

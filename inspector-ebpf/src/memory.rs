@@ -11,8 +11,6 @@ pub const STACK: usize = 4096;
 
 /// In [`Reader::wants`]: the bytes around the futex word.
 pub const WANT_FUTEX: u32 = 1;
-/// In [`Reader::wants`]: the top of the stack.
-pub const WANT_STACK: u32 = 1 << 1;
 
 /// In [`MemoryHead::flags`]: the bytes before the futex word were read.
 pub const HAS_BEFORE: u32 = 1;
@@ -64,8 +62,12 @@ pub struct MemoryRecord {
 pub struct Reader {
     /// The one process whose memory it is given.
     pub target: u32,
-    /// What it wants of each thread.
+    /// What it wants of each thread beside its stack.
     pub wants: u32,
+    /// How many bytes of the top of each stack it wants, [`STACK`] at most: a multiple of 8.
+    pub stack: u32,
+    /// Not used; keeps the record free of padding.
+    pub reserved: u32,
     /// Its scratch space.
     pub record: MemoryRecord,
 }

@@ -303,9 +303,9 @@ fn user_memory_comes_with_its_thread() -> Result<()> {
     walk.give(own, pid, &[Wanted::Futex])?;
     let stackless = read()?;
     ensure!(stackless.len() == tids.len() && stackless.values().all(|thread| thread.stack.bytes.is_empty()));
-    walk.give(own, pid, &[Wanted::Stack])?;
+    walk.give(own, pid, &[Wanted::WHOLE_STACK])?;
     ensure!(read()?.values().all(|thread| thread.futex.is_none() && !thread.stack.bytes.is_empty()));
-    walk.give(own, pid, &[Wanted::Futex, Wanted::Stack])?;
+    walk.give(own, pid, &[Wanted::Futex, Wanted::WHOLE_STACK])?;
     let threads = read()?;
     ensure!(threads.keys().copied().collect::<BTreeSet<u32>>().iter().eq(tids.iter()));
     let image = fs::File::open(format!("/proc/{pid}/mem"))?;

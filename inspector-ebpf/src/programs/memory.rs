@@ -3,7 +3,7 @@
 //! It reads user memory, so it can sleep, and where a page never comes it sleeps for ever: only a helper process that
 //! can be abandoned reads this iterator.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::offset_of};
 
 use aya_ebpf::{
     bindings::seq_file,
@@ -15,15 +15,20 @@ use aya_log_ebpf::warn;
 use bytemuck::Zeroable;
 use inspector_ebpf::{
     AROUND, HAS_AFTER, HAS_BEFORE, MemoryHead, MemoryRecord, RECORD_VERSION, Reader, STABLE, STACK,
-    WANT_FUTEX, WANT_STACK,
+    WANT_FUTEX,
 };
 
 use super::kernel::{IteratorContext, member, offset};
 
 /// `PF_KTHREAD` (`include/linux/sched.h`): no user memory.
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// Never more than a page of the hardware: a boundary that is none costs a second read.
+const PAGE: u64 = 4096;
 /// The stack is read in pieces where it cannot be read whole: the helper gives all or nothing.
 const PIECE: usize = 1024;
+
+// What lies before a futex word and what follows it are read as one.
+const _: () = assert!(offset_of!(MemoryHead, after) == offset_of!(MemoryHead, before) + AROUND);
 
 /// Readers, by their tgid. inspector enters each helper with the process that it is to read, and takes it out when
 /// it is gone. Preallocated, as programs that sleep need it.
@@ -104,29 +109,40 @@ unsafe fn record(context: *const IteratorContext, seq: *mut seq_file, task: *con
         if head.futex != 0 {
             let address = head.futex;
             let start = address.wrapping_sub(AROUND as u64);
-            if copy(task, (&raw mut head.before).cast(), AROUND, start) {
-                head.flags |= HAS_BEFORE;
-            }
-            if copy(task, (&raw mut head.after).cast(), AROUND, address) {
-                head.flags |= HAS_AFTER;
+            // One read where no page boundary can come between.
+            let around = record.cast::<u8>().add(offset_of!(MemoryHead, before));
+            if start % PAGE <= PAGE - 2 * AROUND as u64 && copy(task, around, 2 * AROUND, start) {
+                head.flags |= HAS_BEFORE | HAS_AFTER;
+            } else {
+                if copy(task, (&raw mut head.before).cast(), AROUND, start) {
+                    head.flags |= HAS_BEFORE;
+                }
+                if copy(task, (&raw mut head.after).cast(), AROUND, address) {
+                    head.flags |= HAS_AFTER;
+                }
             }
         }
         let sp = head.sp;
         let stack = (&raw mut (*record).stack).cast::<u8>();
         let mut filled = 0;
-        let wants_stack = wants & WANT_STACK != 0;
-        if wants_stack && copy(task, stack, STACK, sp) {
-            filled = STACK;
-        } else if wants_stack {
+        let wanted = (*reader).stack as usize;
+        if wanted > STACK {
+            return None;
+        }
+        if wanted != 0 && copy(task, stack, wanted, sp) {
+            filled = wanted;
+        } else if wanted != 0 {
             // Less than that is left above the stack pointer, or part of it is not mapped.
             for piece in 0..STACK / PIECE {
-                if !copy(task, stack.add(piece * PIECE), PIECE, sp.wrapping_add((piece * PIECE) as u64)) {
+                if (piece + 1) * PIECE > wanted
+                    || !copy(task, stack.add(piece * PIECE), PIECE, sp.wrapping_add((piece * PIECE) as u64))
+                {
                     break;
                 }
                 filled = (piece + 1) * PIECE;
             }
         }
-        if filled == 0 && wants_stack {
+        if filled == 0 && wanted != 0 {
             warn!(context, "no stack of thread {} at {:x}", head.pid, sp);
         }
         if before.is_some() && before == fingerprint(task) {

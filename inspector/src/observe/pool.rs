@@ -162,7 +162,7 @@ impl Slot {
             empty => empty.insert(Helper::start(&self.executable, self.walk.as_deref())?),
         };
         if let (Some(walk), Some(pid)) = (&self.walk, helper.pid()) {
-            let wanted = [(Stage::Arguments, Wanted::Futex), (Stage::Native, Wanted::Stack)];
+            let wanted = [(Stage::Arguments, Wanted::Futex), (Stage::Native, Wanted::WHOLE_STACK)];
             let wanted = wanted.iter().filter(|(stage, _)| request.stages.contains(stage));
             let wanted: Vec<Wanted> = wanted.map(|&(_, wanted)| wanted).collect();
             // What the walk does not give is read without it.

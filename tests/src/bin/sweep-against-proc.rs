@@ -2,7 +2,7 @@
 //! same threads: `sweep-against-proc PID [ROUNDS]`. Prints JSON with the medians in nanoseconds. A part of `cargo xtask bench`.
 //!
 //! `rest_ns`: threads that have not run since the sweep before; `sweep_ns`: all of every thread, kernel stack included;
-//! `full_ns`: that, and the memory walk (up to 4 KiB of user stack and the futex word of each).
+//! `full_ns`: that, and the memory walk (512 bytes of user stack and the futex word of each).
 
 use std::fs::File;
 use std::io::Read;
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     ensure!(opened.tier == Tier::Ebpf, "the tier reached is {:?}: {:?}", opened.tier, opened.gaps);
     let memory = opened.source.memory_walk().context("no memory walk")?;
     let own = std::process::id();
-    memory.give(own, pid, &[Wanted::Futex, Wanted::Stack])?;
+    memory.give(own, pid, &[Wanted::Futex, Wanted::Stack(512)])?;
     let mut times: [Vec<u128>; 5] = Default::default();
     let mut threads = 0;
     let timed = |times: &mut Vec<u128>, work: &mut dyn FnMut() -> Result<()>| {

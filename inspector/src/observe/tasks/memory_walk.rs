@@ -13,7 +13,7 @@ use std::{
 
 use aya::maps::{self, MapData};
 use bytemuck::Zeroable;
-use inspector_ebpf::{AROUND, HAS_AFTER, HAS_BEFORE, Reader, STABLE, WANT_FUTEX, WANT_STACK, decode_memory};
+use inspector_ebpf::{AROUND, HAS_AFTER, HAS_BEFORE, Reader, STABLE, STACK, WANT_FUTEX, decode_memory};
 
 use super::{TasksError, bpf};
 use crate::{model::SavedMemory, observe::gaps::Gaps};
@@ -29,8 +29,13 @@ pub(super) type ReaderBytes = [u8; size_of::<Reader>()];
 pub enum Wanted {
     /// The bytes around the futex word.
     Futex,
-    /// The top of the stack.
-    Stack,
+    /// So many bytes from the stack pointer up, a multiple of 8; 4096 at most.
+    Stack(u32),
+}
+
+impl Wanted {
+    /// As much of the stack as there is room for.
+    pub const WHOLE_STACK: Self = Self::Stack(STACK as u32);
 }
 
 /// Says which process may read which other one's memory by the walk. There is room for 64 readers.
@@ -52,11 +57,13 @@ impl Grants {
     /// Lets the process `reader` (a helper) read the memory of `target`, in place of what it was granted before; it must
     /// not be reading at the moment.
     pub fn give(&self, reader: u32, target: u32, wanted: &[Wanted]) -> Result<(), TasksError> {
-        let wants = wanted.iter().map(|wanted| match wanted {
-            Wanted::Futex => WANT_FUTEX,
-            Wanted::Stack => WANT_STACK,
-        });
-        let value = Reader { target, wants: wants.sum(), ..Reader::zeroed() };
+        let mut value = Reader { target, ..Reader::zeroed() };
+        for wanted in wanted {
+            match *wanted {
+                Wanted::Futex => value.wants |= WANT_FUTEX,
+                Wanted::Stack(bytes) => value.stack = bytes.min(STACK as u32) & !7,
+            }
+        }
         let value: ReaderBytes = bytemuck::must_cast(value);
         let mut readers = self.readers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         readers.insert(reader, value, 0).map_err(|why| TasksError::Filter(why.to_string()))
