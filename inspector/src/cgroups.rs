@@ -7,12 +7,12 @@
 use std::{
     fs::{self, File},
     io::Read,
-    os::fd::AsFd as _,
     path::{Component, Path, PathBuf},
-    thread,
 };
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::LinkNameSpaceType;
+
+use crate::visit::visit;
 
 /// Most bytes of one of these files.
 const LIMIT: u64 = 1 << 20;
@@ -36,15 +36,7 @@ pub(crate) fn as_host<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
         // Paths are relative to our own namespace then, and most lead out of it.
         return Some(work());
     };
-    // On a thread of its own: whoever joins a namespace stays there.
-    let visit = || {
-        move_into_link_name_space(host.as_fd(), Some(LinkNameSpaceType::ControlGroup)).ok();
-        work()
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("cgroups".into()).spawn_scoped(scope, visit);
-        thread.ok()?.join().ok()
-    })
+    visit(&host, LinkNameSpaceType::ControlGroup, |_| work())
 }
 
 /// Where the roots of the hierarchies are, as far as they are mounted.

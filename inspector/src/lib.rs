@@ -19,3 +19,4 @@ mod patience;
 mod proc_stat;
 pub mod report;
 pub mod resolve;
+mod visit;

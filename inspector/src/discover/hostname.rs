@@ -3,11 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
-    thread,
+    os::unix::fs::MetadataExt as _,
 };
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::LinkNameSpaceType;
+
+use crate::visit::visit;
 
 /// Inode of the initial UTS namespace (`PROC_UTS_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL: u64 = 0xefff_fffe;
@@ -25,7 +26,7 @@ impl Hostnames {
     /// Notes the host's: ours, or that of process 1.
     pub(super) fn new() -> Self {
         let ours = fs::metadata("/proc/self/ns/uts").is_ok_and(|own| own.ino() == INITIAL);
-        let first = || File::open("/proc/1/ns/uts").ok().and_then(|namespace| visit(&namespace));
+        let first = || File::open("/proc/1/ns/uts").ok().and_then(|namespace| name_in(&namespace));
         let host = if ours { Some(own_name()) } else { first() };
         Self { host, known: BTreeMap::new() }
     }
@@ -38,22 +39,14 @@ impl Hostnames {
         if inode == INITIAL || !self.known.contains_key(&inode) && self.known.len() >= MAX_NAMESPACES {
             return None;
         }
-        let name = self.known.entry(inode).or_insert_with(|| visit(namespace)).clone();
+        let name = self.known.entry(inode).or_insert_with(|| name_in(namespace)).clone();
         name.filter(|name| Some(name) != self.host.as_ref())
     }
 }
 
-/// On a thread of its own: whoever joins a namespace stays there.
-fn visit(namespace: &File) -> Option<String> {
-    let ask = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::HostNameAndNISDomainName))
-            .ok()?;
-        Some(own_name())
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("hostname".into()).spawn_scoped(scope, ask);
-        thread.ok()?.join().ok().flatten()
-    })
+fn name_in(namespace: &File) -> Option<String> {
+    let ask = |joined: rustix::io::Result<()>| joined.is_ok().then(own_name);
+    visit(namespace, LinkNameSpaceType::HostNameAndNISDomainName, ask).flatten()
 }
 
 fn own_name() -> String {
@@ -67,7 +60,7 @@ mod tests {
     #[test]
     fn a_namespace_is_asked_for_its_name_unless_it_is_the_hosts() {
         let own = File::open("/proc/self/ns/uts").expect("a namespace");
-        assert_eq!(visit(&own).as_deref(), Some(own_name().as_str()), "joining one needs root");
+        assert_eq!(name_in(&own).as_deref(), Some(own_name().as_str()), "joining one needs root");
         let mut names = Hostnames { host: Some(own_name()), known: BTreeMap::new() };
         assert_eq!(names.other_than_hosts(&own), None);
     }

@@ -7,16 +7,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::{fd::AsFd, unix::fs::MetadataExt as _},
-    thread,
+    os::unix::fs::MetadataExt as _,
     time::Duration,
 };
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::LinkNameSpaceType;
 
 use crate::{
     model::{Gap, IpcKind, IpcObject, Semaphore},
     patience::Patience,
+    visit::visit,
 };
 
 /// Most semaphores kept of one set (`SEMMSL` is 32000 unless set).
@@ -54,23 +54,19 @@ pub(super) fn read(wanted: &BTreeSet<(u32, IpcKind, i32)>) -> (Vec<IpcObject>, V
         gaps.push(Gap::process("fds", pid, reason));
     }
     for (namespace, (handle, objects)) in by_namespace {
-        let foreign = own != Some(namespace);
-        let read = thread::scope(|scope| {
-            let visit = || {
-                if foreign {
-                    move_into_link_name_space(
-                        handle.as_fd(),
-                        Some(LinkNameSpaceType::InterProcessCommunication),
-                    )
-                    .map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
-                }
-                Ok(objects
-                    .into_iter()
-                    .filter_map(|((kind, id), pids)| one(kind, id, pids))
-                    .collect::<Vec<_>>())
+        let all = || -> Vec<IpcObject> {
+            objects.into_iter().filter_map(|((kind, id), pids)| one(kind, id, pids)).collect()
+        };
+        let read = if own == Some(namespace) {
+            Ok(all())
+        } else {
+            let ask = |joined: rustix::io::Result<()>| {
+                joined.map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
+                Ok(all())
             };
-            scope.spawn(visit).join().unwrap_or_else(|_| Err("the visiting thread failed".to_owned()))
-        });
+            visit(&handle, LinkNameSpaceType::InterProcessCommunication, ask)
+                .unwrap_or_else(|| Err("the visiting thread failed".to_owned()))
+        };
         match read {
             Ok(objects) => found.extend(objects),
             Err(why) => {

@@ -15,13 +15,17 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     hash::BuildHasher,
-    os::{fd::AsFd, unix::fs::MetadataExt},
-    thread,
+    os::unix::fs::MetadataExt,
     time::{Duration, Instant},
 };
 
+use rustix::thread::LinkNameSpaceType;
+
 use self::address::Entry;
-use crate::model::{Gap, Socket};
+use crate::{
+    model::{Gap, Socket},
+    visit::visit,
+};
 
 /// Longest time for one namespace.
 const BUDGET: Duration = Duration::from_secs(2);
@@ -79,7 +83,8 @@ impl Table {
     fn add(&mut self, net_ns: u64, pids: &[u32], own: Option<u64>, budget: Duration) -> Option<Gap> {
         self.visited.insert(net_ns);
         let ended = Instant::now() + budget;
-        let found = if own == Some(net_ns) { diag::dump(net_ns, ended) } else { visit(net_ns, pids, ended) };
+        let found =
+            if own == Some(net_ns) { diag::dump(net_ns, ended) } else { dump_foreign(net_ns, pids, ended) };
         match found {
             Ok(found) => {
                 self.entries.extend(found.entries);
@@ -180,8 +185,8 @@ struct Found {
     incomplete: Option<String>,
 }
 
-/// Dumps the sockets of a namespace that is not ours, on a thread that joins it and ends.
-fn visit(net_ns: u64, pids: &[u32], ended: Instant) -> Result<Found, String> {
+/// Dumps the sockets of a namespace that is not ours.
+fn dump_foreign(net_ns: u64, pids: &[u32], ended: Instant) -> Result<Found, String> {
     let handle = pids
         .iter()
         .find_map(|pid| {
@@ -190,19 +195,12 @@ fn visit(net_ns: u64, pids: &[u32], ended: Instant) -> Result<Found, String> {
             (handle.metadata().ok()?.ino() == net_ns).then_some(handle)
         })
         .ok_or("no process of it is left, or its ns/net may not be opened (needs CAP_SYS_PTRACE)")?;
-    thread::scope(|scope| {
-        scope
-            .spawn(move || {
-                rustix::thread::move_into_link_name_space(
-                    handle.as_fd(),
-                    Some(rustix::thread::LinkNameSpaceType::Network),
-                )
-                .map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
-                diag::dump(net_ns, ended)
-            })
-            .join()
-            .unwrap_or_else(|_| Err("the visiting thread failed".to_owned()))
-    })
+    let ask = |joined: rustix::io::Result<()>| {
+        joined.map_err(|error| format!("cannot join it: {error} (needs CAP_SYS_ADMIN)"))?;
+        diag::dump(net_ns, ended)
+    };
+    visit(&handle, LinkNameSpaceType::Network, ask)
+        .unwrap_or_else(|| Err("the visiting thread failed".to_owned()))
 }
 
 #[cfg(test)]
