@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    protocol::{self, Answer, Ask, MAX_MESSAGE, Reply, Request, Stage},
+    protocol::{self, Answer, Ask, Reply, Request, Stage},
     serve,
 };
 use crate::{
@@ -242,10 +242,7 @@ async fn receive(output: &mut ChildStdout) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     };
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_MESSAGE {
-        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
-    }
+    let length = protocol::body_length(length)?;
     let mut body = Vec::new();
     output.take(length as u64).read_to_end(&mut body).await?;
     Ok(Some(body))

@@ -10,7 +10,7 @@ use crate::model::{
 };
 
 /// Longest message: a bound on what one side can make the other hold.
-pub const MAX_MESSAGE: usize = 256 << 20;
+const MAX_MESSAGE: usize = 256 << 20;
 
 /// From inspector to the helper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -114,10 +114,7 @@ pub struct ThreadReply {
 /// A message as it goes over the pipe: its length, then itself.
 pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
-    let length = bytes.len() - 4;
-    if length > MAX_MESSAGE {
-        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
-    }
+    let length = within_limit(bytes.len() - 4)?;
     bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
     Ok(bytes)
 }
@@ -125,6 +122,18 @@ pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 /// The message in a body that came without its length.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
     postcard::from_bytes(body).map_err(io::Error::other)
+}
+
+/// How long the body is that follows these bytes.
+pub fn body_length(prefix: [u8; 4]) -> io::Result<usize> {
+    within_limit(u32::from_le_bytes(prefix) as usize)
+}
+
+fn within_limit(length: usize) -> io::Result<usize> {
+    if length > MAX_MESSAGE {
+        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
+    }
+    Ok(length)
 }
 
 /// Writes one message.
@@ -140,10 +149,7 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>>
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_MESSAGE {
-        return Err(io::Error::other(format!("a message of {length} bytes is over the limit")));
-    }
+    let length = body_length(length)?;
     let mut body = Vec::new();
     input.by_ref().take(length as u64).read_to_end(&mut body)?;
     decode(&body).map(Some)
