@@ -34,6 +34,9 @@ use wakers::Wakers;
 
 use crate::model::{Capture, FdKind, Frame, Process, StackEnd, Thread, Wait, WaitKind};
 
+/// Most owners listed of one wait, be there more: an object that hundreds hold names nobody.
+pub const MAX_OWNERS: usize = 16;
+
 /// What was made of one thread.
 #[derive(Clone, Debug)]
 pub struct ResolvedThread {

@@ -2,13 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::futex::musl;
+use super::{MAX_OWNERS, futex::musl};
 use crate::model::{
     Capture, Certainty, Fd, FdKind, FileLock, Frame, Owner, Process, Socket, Stability, Syscall, Thread, Tier,
 };
-
-/// Most owners listed of one wait: an object that hundreds hold names nobody.
-const MAX_OWNERS: usize = 16;
 
 /// A capture by the keys that waits name.
 pub(super) struct Scene<'a> {
