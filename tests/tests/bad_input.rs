@@ -206,3 +206,65 @@ threading.Thread(target=namespace['hidden'], name=lie).start()
     document.named(fixture.pid(), "\x1b[2J\nHEALTHY")?;
     Ok(())
 }
+
+/// The threads of a Python program whose frames run `deep`, and the gaps of the report.
+fn deep_threads(program: &str) -> Result<(usize, String)> {
+    let (fixture, _) = Fixture::program(&python::system(), &["-c", program])?;
+    let pid = fixture.pid();
+    let threads: Vec<(u32, u32)> = procfs::tids(pid).into_iter().map(|tid| (pid, tid)).collect();
+    procfs::wait_all_blocked(&threads)?;
+    let document = Inspector::json("dump", &[pid]).arg("--no-native").document()?;
+    let with = document.threads(pid).filter(|thread| thread["frames"].to_string().contains("\"deep\""));
+    Ok((with.count(), document.json["gaps"].to_string()))
+}
+
+#[test]
+fn variables_that_multiply() -> Result<()> {
+    // Threads, frames, variables, attributes and their attributes: few of each, far too many together.
+    const PROGRAM: &str = r"
+import sys, threading
+class Program: pass
+inner, outer = [Program() for _ in range(60)], [Program() for _ in range(60)]
+for each in inner: each.__dict__.update({f'i{n}': None for n in range(500)})
+for each in outer: each.__dict__.update({f'o{n}': inner[n % 60] for n in range(500)})
+lock = threading.Lock()
+lock.acquire()
+lines = [f' v{n} = outer[{n}]' for n in range(60)]
+scope = {'outer': outer}
+exec('\n'.join(['def deep(depth, hidden):', *lines, ' deep(depth - 1, hidden) if depth else hidden[0]()']), scope)
+threading.stack_size(256 << 10)
+for _ in range(100): threading.Thread(target=scope['deep'], args=(6, [lock.acquire]), daemon=True).start()
+print('ready', flush=True)
+sys.stdin.read()
+";
+    let (with, gaps) = deep_threads(PROGRAM)?;
+    assert_eq!(with, 100, "{gaps}");
+    Ok(())
+}
+
+#[test]
+fn a_lock_of_locks_of_locks() -> Result<()> {
+    // Fourteen thousand objects that look like the library's, each with attributes beside those that make it one.
+    const PROGRAM: &str = r"
+import sys, threading
+names = ('_lock _waiters _cond _flag _value _condition _state mutex not_empty maxsize queue _semlock _ident _name _tstate_lock'
+    ' _handle _os_thread_handle wakeup owner _parties _count _rlock _woken_count _initial_value').split()
+class Program: pass
+def made(level):
+    found = Program()
+    found.__dict__ = dict.fromkeys((f'x{n}' for n in range(300)))
+    if level: found.__dict__.update((name, made(level - 1)) for name in names)
+    return found
+lock = threading.Lock()
+lock.acquire()
+scope = {'lock': lock}
+exec(compile('def deep(self): lock.acquire()', '/lib/threading.py', 'exec'), scope)
+threading.Thread(target=scope['deep'], args=(made(3),), daemon=True).start()
+print('ready', flush=True)
+sys.stdin.read()
+";
+    let (with, gaps) = deep_threads(PROGRAM)?;
+    assert_eq!(with, 1, "{gaps}");
+    assert!(gaps.contains("lead to more objects than are read"), "{gaps}");
+    Ok(())
+}

@@ -25,6 +25,11 @@ impl<'a> Reader<'a> {
         Self { memory, bytes_left: Cell::new(BUDGET), pieces_left: Cell::new(MAX_PIECES) }
     }
 
+    /// Reads of the same process under a budget of its own, for what may not cost the rest.
+    pub(super) fn beside(&self, bytes: usize, pieces: usize) -> Self {
+        Self { memory: self.memory, bytes_left: Cell::new(bytes), pieces_left: Cell::new(pieces) }
+    }
+
     /// Whether the budget is used up: nothing more will be read.
     pub(super) fn exhausted(&self) -> bool {
         self.bytes_left.get() == 0 || self.pieces_left.get() == 0

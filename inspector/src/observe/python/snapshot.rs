@@ -87,8 +87,13 @@ pub(super) fn read_runtime(
         if only_these { HashMap::new() } else { names::threads(reader, &layout.object, interpreter.modules) }
     };
     let known: Vec<HashMap<u64, names::Known>> = interpreters.iter().map(known).collect();
+    let aside = reader.beside(sync::BUDGET, sync::MAX_PIECES);
     let mut sync =
-        read_sync(reader, layout, &codes, &states, &stacks, threads, &by_thread, &known).into_iter();
+        read_sync(&aside, layout, &codes, &states, &stacks, threads, &by_thread, &known).into_iter();
+    if aside.exhausted() {
+        let reason = "the variables of its frames lead to more objects than are read of one process: which locks its threads wait for and hold is not known of all";
+        read.gaps.push(Gap::process("python", pid, reason));
+    }
 
     let mut matched: BTreeMap<u32, Vec<PythonThread>> = BTreeMap::new();
     let mut states = states.iter().zip(&stacks);

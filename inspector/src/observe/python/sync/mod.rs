@@ -31,6 +31,11 @@ use crate::{
     observe::helper::protocol::ThreadRequest,
 };
 
+/// Most bytes and pieces that are read for all this of one process. What it leads to is the program's choice, and stacks are
+/// worth more.
+pub(super) const BUDGET: usize = 32 << 20;
+pub(super) const MAX_PIECES: usize = 1 << 18;
+
 /// Innermost frames of a blocked thread whose variables are read: the library's, and those that called it.
 const INNER: usize = 8;
 

@@ -1,6 +1,9 @@
 //! How a program names an object: by an attribute, a variable or a global of the frames that use it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    cell::Cell,
+    collections::{BTreeSet, HashMap, HashSet},
+};
 
 use super::{
     super::{attributes, dicts, strings},
@@ -15,6 +18,10 @@ const MAX_ATTRIBUTES: usize = 512;
 
 /// Most modules whose globals are gone through.
 const MAX_MODULES: usize = 16;
+
+/// Most comparisons of a value with an object to be named: threads, frames, variables and attributes multiply, and the
+/// program decides of each how many there are. Objects that are not reached keep no name.
+const MAX_COMPARISONS: usize = 1 << 22;
 
 /// An object to be named.
 pub(super) struct Target<'v> {
@@ -64,13 +71,15 @@ pub(super) fn name(
     let own = instances(objects, targets.iter().flat_map(|target| target.views));
     let mut known = read(objects, &own);
     load_shared_locks(objects, composites, targets, &known);
+    let wanted = Wanted::of(objects, targets);
+    let mut hits = wanted.among(objects, composites, &known);
+    let left = Cell::new(MAX_COMPARISONS);
     let mut found: Vec<Option<(u64, Found<'_>)>> = targets
         .iter()
         .map(|target| {
-            let same = |value: u64| is_same(objects, composites, target, value);
+            let same = |value: u64| spend(&left) && is_same(objects, composites, target, value);
             target.views.iter().find_map(|view| {
-                by_attribute(objects, &known, view, names, &same)
-                    .or_else(|| by_variable(objects, view, &same))
+                by_attribute(objects, &hits, view, names, &same).or_else(|| by_variable(objects, view, &same))
             })
         })
         .collect();
@@ -85,12 +94,52 @@ pub(super) fn name(
         .into_iter()
         .filter(|&value| is_instance(objects, value) && !known.contains_key(&value))
         .collect();
-    known.extend(read(objects, &far));
+    hits.extend(wanted.among(objects, composites, &read(objects, &far)));
+    known.retain(|_, attributes| {
+        attributes.retain(|(_, value)| hits.contains_key(value));
+        !attributes.is_empty()
+    });
     for (target, found) in targets.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-        let same = |value: u64| is_same(objects, composites, target, value);
-        *found = target.views.iter().find_map(|view| by_two_attributes(objects, &known, view, &same));
+        let same = |value: u64| spend(&left) && is_same(objects, composites, target, value);
+        *found = target.views.iter().find_map(|view| by_two_attributes(objects, &known, &hits, view, &same));
     }
     spell(objects, names, found)
+}
+
+/// Whether one more comparison is allowed.
+fn spend(left: &Cell<usize>) -> bool {
+    let rest = left.get().checked_sub(1);
+    left.set(rest.unwrap_or(0));
+    rest.is_some()
+}
+
+/// Everything that is looked for, so that attributes that lead to none of it are passed over once, not for each target.
+struct Wanted {
+    objects: HashSet<u64>,
+    /// The semaphores inside.
+    locks: HashSet<u64>,
+}
+
+impl Wanted {
+    fn of(objects: &Objects<'_>, targets: &[Target<'_>]) -> Self {
+        let shared = targets.iter().filter(|target| objects.kind(target.object) == Kind::SemLock);
+        let locks = shared.map(|target| target.lock).collect();
+        Self { objects: targets.iter().map(|target| target.object).collect(), locks }
+    }
+
+    fn has(&self, objects: &Objects<'_>, composites: &Composites, value: u64) -> bool {
+        self.objects.contains(&value)
+            || !self.locks.is_empty()
+                && composites.get(value).is_some()
+                && composites.primitive(objects, value).is_some_and(|(lock, _)| self.locks.contains(&lock))
+    }
+
+    /// The attributes that are one of them.
+    fn among(&self, objects: &Objects<'_>, composites: &Composites, known: &Attributes) -> Attributes {
+        let hit = |pair: &&(u64, u64)| self.has(objects, composites, pair.1);
+        let hits = known.iter().map(|(&of, pairs)| (of, pairs.iter().filter(hit).copied().collect()));
+        hits.filter(|(_, pairs): &(u64, Vec<_>)| !pairs.is_empty()).collect()
+    }
 }
 
 /// What `value` refers to is what is looked for. A `multiprocessing` lock and the semaphore inside are the same.
@@ -143,7 +192,7 @@ fn load_shared_locks(
 
 fn by_attribute<'v>(
     objects: &Objects<'_>,
-    known: &Attributes,
+    hits: &Attributes,
     view: &'v View,
     names: &HashMap<u64, String>,
     same: &dyn Fn(u64) -> bool,
@@ -155,7 +204,7 @@ fn by_attribute<'v>(
     variables.extend(others);
     let of_variable = |&(variable, value): &(u64, u64)| {
         let of = objects.behind(value);
-        let (name, value) = known.get(&of)?.iter().find(|(_, value)| same(*value))?;
+        let (name, value) = hits.get(&of)?.iter().find(|(_, value)| same(*value))?;
         Some((*value, Found::Attribute { variable, attributes: vec![*name], of }))
     };
     variables.iter().take(own).find_map(of_variable).or_else(|| {
@@ -178,15 +227,17 @@ fn by_variable<'v>(
     })
 }
 
+/// `leads`: attributes that refer to an instance of `hits`.
 fn by_two_attributes<'v>(
     objects: &Objects<'_>,
-    known: &Attributes,
+    leads: &Attributes,
+    hits: &Attributes,
     view: &'v View,
     same: &dyn Fn(u64) -> bool,
 ) -> Option<(u64, Found<'v>)> {
     view.variables.iter().find_map(|&(variable, value)| {
-        known.get(&objects.behind(value))?.iter().find_map(|&(first, of)| {
-            let (second, value) = known.get(&of)?.iter().find(|(_, value)| same(*value))?;
+        leads.get(&objects.behind(value))?.iter().find_map(|&(first, of)| {
+            let (second, value) = hits.get(&of)?.iter().find(|(_, value)| same(*value))?;
             Some((*value, Found::Attribute { variable, attributes: vec![first, *second], of }))
         })
     })
@@ -194,15 +245,24 @@ fn by_two_attributes<'v>(
 
 fn by_globals<'v>(objects: &Objects<'_>, targets: &[Target<'v>], found: &mut [Option<(u64, Found<'v>)>]) {
     let open = targets.iter().zip(found.iter()).filter(|(_, found)| found.is_none());
-    let modules: BTreeSet<u64> = open.flat_map(|(target, _)| target.views).map(|view| view.globals).collect();
-    let read = |&module: &u64| Some((module, dicts::entries(objects.reader, objects.layout, module)?));
-    let modules: HashMap<u64, Vec<dicts::Entry>> =
+    let modules: BTreeSet<u64> =
+        open.clone().flat_map(|(target, _)| target.views).map(|view| view.globals).collect();
+    let wanted: HashSet<u64> = open.map(|(target, _)| target.object).collect();
+    // Of each module, the first name of every object that is looked for.
+    let read = |&module: &u64| {
+        let mut names: HashMap<u64, u64> = HashMap::new();
+        for entry in dicts::entries(objects.reader, objects.layout, module)? {
+            if wanted.contains(&entry.value) {
+                names.entry(entry.value).or_insert(entry.key);
+            }
+        }
+        Some((module, names))
+    };
+    let modules: HashMap<u64, HashMap<u64, u64>> =
         modules.iter().filter(|&&module| module != 0).take(MAX_MODULES).filter_map(read).collect();
     for (target, found) in targets.iter().zip(found).filter(|(_, found)| found.is_none()) {
-        *found = target.views.iter().filter_map(|view| modules.get(&view.globals)).find_map(|entries| {
-            let entry = entries.iter().find(|entry| entry.value == target.object)?;
-            Some((entry.value, Found::Global { name: entry.key }))
-        });
+        let globals = |view: &View| modules.get(&view.globals)?.get(&target.object).copied();
+        *found = target.views.iter().find_map(globals).map(|name| (target.object, Found::Global { name }));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Sight, Source,
+    Sight, Source, ThreadEnd,
     composite::{Class, Composites},
     naming::{self, Target},
     object::{Kind, Objects},
@@ -43,11 +43,12 @@ pub(super) fn read(
         .collect();
     composites.load(objects, library);
     objects.load(source.ends.iter().map(|end| end.lock));
+    let ends = ends(source, objects, composites);
     let leads: Vec<Lead> = sights
         .iter()
         .enumerate()
         .filter(|(_, sight)| !sight.keys.is_empty())
-        .filter_map(|(index, sight)| lead(source, objects, composites, names, index, sight))
+        .filter_map(|(index, sight)| lead(&ends, objects, composites, names, index, sight))
         .collect();
     let no_views: &[View] = &[];
     let targets: Vec<Target<'_>> = leads
@@ -82,9 +83,23 @@ pub(super) fn read(
     found
 }
 
+/// What ends with threads, by each address that a wait for it shows: the lock in C and the thread.
+type Ends = HashMap<u64, (u64, ThreadEnd)>;
+
+fn ends(source: &Source<'_>, objects: &Objects<'_>, composites: &Composites) -> Ends {
+    let mut ends = Ends::new();
+    for &end in source.ends {
+        let Some((lock, key)) = composites.primitive(objects, end.lock) else { continue };
+        for address in (0..key.span).filter_map(|offset| key.address.checked_add(offset)) {
+            ends.entry(address).or_insert((lock, end));
+        }
+    }
+    ends
+}
+
 /// The lock whose address the wait of a thread shows.
 fn lead(
-    source: &Source<'_>,
+    ends: &Ends,
     objects: &Objects<'_>,
     composites: &Composites,
     names: &HashMap<u64, String>,
@@ -100,13 +115,14 @@ fn lead(
         let values = view.variables.iter().map(|pair| pair.1).chain(view.stack.iter().copied());
         values.map(|value| objects.behind(objects.behind(value))).find_map(matching)
     };
-    let ended = source.ends.iter().find_map(|end| Some((end, matching(end.lock)?)));
-    let (lock, key) = sight.views.iter().find_map(of_view).or_else(|| ended.map(|(_, found)| found))?;
+    let ended = sight.keys.iter().find_map(|&key| Some((key, *ends.get(&key)?)));
+    let by_end = || ended.map(|(key, (lock, _))| (lock, key));
+    let (lock, key) = sight.views.iter().find_map(of_view).or_else(by_end)?;
     let library = sight.views.iter().take_while(|view| is_library(view)).count();
     let mut outer = sight.views.iter().take(library).filter_map(|view| self_of(objects, names, view));
     let outer = outer.rfind(|&object| composites.class(object).is_some());
     let is_end = |object: u64| composites.get(object).is_some_and(|parts| parts.ends_with(lock));
-    let joined = ended.map(|(end, _)| (end.thread, end.ident)).or_else(|| {
+    let joined = ended.map(|(_, (_, end))| (end.thread, end.ident)).or_else(|| {
         let thread = outer.filter(|&object| is_end(object))?;
         Some((thread, objects.int(composites.get(thread)?.get("_ident")?)?))
     });
