@@ -100,9 +100,9 @@ impl Process {
         mappings.get(after.checked_sub(1)?)?.object_at(address)
     }
 
-    /// Whether it maps `object`.
+    /// Whether it maps `object` and can write to it.
     pub fn maps(&self, object: &SharedObject) -> bool {
-        self.shared_memory.iter().flatten().any(|mapping| mapping.holds(object))
+        self.shared_memory.iter().flatten().any(|mapping| mapping.can_lock(object))
     }
 
     /// The frames of a list of indices; an index out of range (a damaged capture) is left out.

@@ -18,6 +18,9 @@ pub struct SharedMapping {
     pub offset: u64,
     /// Its path in the target's mount namespace.
     pub path: String,
+    /// It may not be written to: whoever maps it like this takes no lock in it.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 impl SharedMapping {
@@ -31,9 +34,15 @@ impl SharedMapping {
         Some(SharedObject { device, inode: self.inode, offset, path: self.path.clone() })
     }
 
+    /// Whether a lock at that very place of that very file can be taken through the mapping.
+    pub fn can_lock(&self, object: &SharedObject) -> bool {
+        !self.read_only && self.holds(object)
+    }
+
     /// Whether the mapping holds that very place of that very file.
     pub fn holds(&self, object: &SharedObject) -> bool {
-        let inside = object.offset.checked_sub(self.offset).is_some_and(|at| at < self.end - self.start);
+        let length = self.end.saturating_sub(self.start);
+        let inside = object.offset.checked_sub(self.offset).is_some_and(|at| at < length);
         inside
             && self.inode == object.inode
             && self.object_at(self.start).is_some_and(|own| own.device == object.device)
@@ -90,7 +99,7 @@ pub struct Namesake {
     pub tid: u32,
     /// `comm` of the thread.
     pub comm: String,
-    /// Its process maps the object.
+    /// Its process maps the object and can write to it.
     pub maps_object: bool,
 }
 
@@ -99,7 +108,15 @@ mod tests {
     use super::*;
 
     fn mapping(path: &str) -> SharedMapping {
-        SharedMapping { start: 0x7000, end: 0x9000, device: 1, inode: 77, offset: 0x3000, path: path.into() }
+        SharedMapping {
+            start: 0x7000,
+            end: 0x9000,
+            device: 1,
+            inode: 77,
+            offset: 0x3000,
+            path: path.into(),
+            read_only: false,
+        }
     }
 
     #[test]
@@ -110,6 +127,9 @@ mod tests {
             SharedMapping { start: 0x10_0000, end: 0x10_1000, offset: 0x4000, ..mapping("/dev/zero") };
         assert!(elsewhere.holds(&object));
         assert!(!SharedMapping { offset: 0x5000, ..elsewhere.clone() }.holds(&object), "another page");
+        let read_only = SharedMapping { read_only: true, ..elsewhere.clone() };
+        assert!(elsewhere.can_lock(&object) && read_only.holds(&object) && !read_only.can_lock(&object));
+        assert!(!SharedMapping { end: 0, ..elsewhere.clone() }.holds(&object), "no mapping at all");
         assert!(!SharedMapping { inode: 78, ..elsewhere.clone() }.holds(&object));
         assert!(!SharedMapping { device: 2, ..elsewhere.clone() }.holds(&object));
         assert!(!SharedMapping { path: "/SYSV00000000".into(), ..elsewhere }.holds(&object));

@@ -68,6 +68,7 @@ pub(super) fn shared(maps: &Maps) -> (Vec<SharedMapping>, bool) {
         inode: mapping.file.1,
         offset: mapping.offset,
         path: mapping.path.clone(),
+        read_only: !mapping.writable,
     });
     let kept = found.by_ref().take(MAX_MAPPINGS).collect();
     (kept, found.next().is_some())

@@ -81,7 +81,7 @@ fn in_another(namespace: Option<u64>, ns_tid: u32, object: &SharedObject, end: I
 fn namesake(pid: u32, tid: u32, object: &SharedObject) -> Namesake {
     let comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     let comm = String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned();
-    Namesake { pid, tid, comm, maps_object: maps(pid, object).unwrap_or(false) }
+    Namesake { pid, tid, comm, maps_object: can_lock(pid, object) }
 }
 
 /// Nobody outside of the namespace maps the object: there the number could mean another thread. `here`: it is inspector's
@@ -117,7 +117,13 @@ fn has_ended(pid: u32) -> bool {
     zombie && tasks <= 1
 }
 
-/// `None`: could not be read.
+fn can_lock(pid: u32, object: &SharedObject) -> bool {
+    let mappings = Maps::read(pid).map(|maps| super::shared(&maps).0);
+    mappings.is_ok_and(|mappings| mappings.iter().any(|mapping| mapping.can_lock(object)))
+}
+
+/// Whether it maps the object, if only to read: it may have been able to write when the lock was taken. `None`: could not
+/// be read.
 fn maps(pid: u32, object: &SharedObject) -> Option<bool> {
     let (mappings, cut) = super::shared(&Maps::read(pid).ok()?);
     let found = mappings.iter().any(|mapping| mapping.holds(object));

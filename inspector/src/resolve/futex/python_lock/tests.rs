@@ -148,7 +148,15 @@ fn owners_in_another_process(inode: u64, shared: bool) -> Vec<(u32, Option<u32>,
     const ELSEWHERE: u64 = 0x7e00_0000_0000;
     let mapping = |start: u64, inode: u64| {
         let path = "/dev/shm/sem.one".to_owned();
-        Some(vec![SharedMapping { start, end: start + 4096, device: 1, inode, offset: 0, path }])
+        Some(vec![SharedMapping {
+            start,
+            end: start + 4096,
+            device: 1,
+            inode,
+            offset: 0,
+            path,
+            read_only: false,
+        }])
     };
     let mut capture = capture(Some(lock("multiprocessing.Lock", WORD)), Vec::new(), shared);
     let mut holder = capture.processes[0].threads.pop().unwrap();

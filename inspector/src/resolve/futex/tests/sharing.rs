@@ -8,7 +8,8 @@ const SHARED: u64 = 128;
 const WAIT_SHARED: u64 = 0;
 
 fn mapping(start: u64) -> SharedMapping {
-    SharedMapping { start, end: start + 0x1000, device: 1, inode: 7, offset: 0x2000, path: "/memfd:x".into() }
+    let path = "/memfd:x".into();
+    SharedMapping { start, end: start + 0x1000, device: 1, inode: 7, offset: 0x2000, path, read_only: false }
 }
 
 fn object() -> SharedObject {
@@ -53,9 +54,13 @@ fn an_owner_that_maps_the_same_page_is_proven() {
 #[test]
 fn who_does_not_map_it_is_no_owner() {
     let mut capture = two_processes();
-    for mappings in
-        [None, Some(Vec::new()), Some(vec![SharedMapping { offset: 0x9000, ..mapping(0x5000_0000) }])]
-    {
+    for mappings in [
+        None,
+        Some(Vec::new()),
+        Some(vec![SharedMapping { offset: 0x9000, ..mapping(0x5000_0000) }]),
+        // Whoever can write there may name an innocent thread that can only read.
+        Some(vec![SharedMapping { read_only: true, ..mapping(0x5000_0000) }]),
+    ] {
         capture.processes[1].shared_memory = mappings;
         assert_eq!(owners(&capture), []);
         assert_eq!(wait_in(&capture).owner_gone, None);
