@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Container, CpuQuota, Fd, Frame, NamedTid, PythonRuntime, SharedMapping, SharedObject, TaskState, Thread,
-    Worker,
+    Worker, sharing,
 };
 
 /// A wanted process and all its threads.
@@ -95,9 +95,7 @@ impl Process {
 
     /// What lies at `address`, where other processes can map it too.
     pub fn shared_object(&self, address: u64) -> Option<SharedObject> {
-        let mappings = self.shared_memory.as_deref()?;
-        let after = mappings.partition_point(|mapping| mapping.start <= address);
-        mappings.get(after.checked_sub(1)?)?.object_at(address)
+        sharing::object_at(self.shared_memory.as_deref()?, address)
     }
 
     /// Whether it maps `object` and can write to it.

@@ -51,6 +51,12 @@ impl SharedMapping {
     }
 }
 
+/// What lies at `address` in mappings that are ordered by address.
+pub fn object_at(mappings: &[SharedMapping], address: u64) -> Option<SharedObject> {
+    let after = mappings.partition_point(|mapping| mapping.start <= address);
+    mappings.get(after.checked_sub(1)?)?.object_at(address)
+}
+
 /// Identity of an object in memory that several processes can map, each at an address of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct SharedObject {

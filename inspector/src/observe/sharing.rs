@@ -16,7 +16,7 @@ use super::{
     maps::{Mapping, Maps},
 };
 use crate::{
-    model::{Gap, SavedMemory, SharedMapping, SharedObject},
+    model::{Gap, SavedMemory, SharedMapping, SharedObject, sharing::object_at},
     patience::Patience,
 };
 
@@ -87,10 +87,7 @@ fn named(
         let Some(syscall) = &thread.syscall else { continue };
         let Some(read) = pointed.iter().find(|read| read.tid == thread.tid) else { continue };
         for word in arguments::futex_words(std::env::consts::ARCH, syscall, &read.memory) {
-            let Some(object) = mappings.iter().find_map(|m| m.object_at(word).filter(|_| word >= m.start))
-            else {
-                continue;
-            };
+            let Some(object) = object_at(mappings, word) else { continue };
             let tids = tids(&read.memory, word).into_iter().filter(|tid| !own.contains(tid));
             found.extend(tids.map(|tid| (object.clone(), tid)));
         }
