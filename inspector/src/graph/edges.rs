@@ -1,6 +1,6 @@
 //! From the owners of waits to edges.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::responder::Responders;
 use crate::{
@@ -23,6 +23,8 @@ const MAX_ENDS: usize = 16;
 pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> {
     let ends = OtherEnds::of(capture);
     let responders = Responders::of(capture, threads);
+    // Looked up for each edge: of a process of many thousand threads, one by one would take longer than all the rest.
+    let stable = stable(capture);
     let mut edges = Vec::new();
     for thread in threads {
         let Some(process) = capture.process(thread.pid) else { continue };
@@ -39,7 +41,7 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
             if edges.len() >= MAX_EDGES {
                 break;
             }
-            let certainty = certainty(capture, process, thread, &owner, alone);
+            let certainty = certainty(&stable, process, thread, &owner, alone);
             let answers = responders.likely(thread, &owner);
             edges.push(edge(thread, responders.only_thread(thread, owner), certainty));
             edges.extend(answers.map(|owner| edge(thread, owner, Certainty::Likely)));
@@ -93,7 +95,7 @@ fn by_waker(thread: &ResolvedThread, waker: &LastWaker) -> Edge {
 /// The GIL is the exception. Its waiters wake every 5 ms, and its holder may run, so that neither stands still; but a
 /// holder that stays the same in every reading while the switch counter does not move held it all the time.
 fn certainty(
-    capture: &Capture,
+    stable: &HashSet<(u32, u32)>,
     process: &Process,
     waiter: &ResolvedThread,
     owner: &Owner,
@@ -110,12 +112,21 @@ fn certainty(
             .any(|gil| frozen_holder(&gil.samples).is_some_and(|holder| Some(holder) == owner.tid));
         return if frozen { Certainty::Proven } else { Certainty::Likely };
     }
-    let stable = |pid: u32, tid: u32| {
-        let thread = capture.process(pid).and_then(|process| process.thread(tid));
-        thread.is_some_and(|thread| thread.stability == Stability::Stable)
-    };
-    let both = stable(waiter.pid, waiter.tid) && owner.tid.is_none_or(|tid| stable(owner.pid, tid));
+    let is_stable = |pid: u32, tid: u32| stable.contains(&(pid, tid));
+    let both = is_stable(waiter.pid, waiter.tid) && owner.tid.is_none_or(|tid| is_stable(owner.pid, tid));
     if both { Certainty::Proven } else { Certainty::Likely }
+}
+
+/// The threads that stood still while they were read, by pid and tid.
+fn stable(capture: &Capture) -> HashSet<(u32, u32)> {
+    let threads = capture
+        .processes
+        .iter()
+        .flat_map(|process| process.threads.iter().map(|thread| (process.pid, thread)));
+    threads
+        .filter(|(_, thread)| thread.stability == Stability::Stable)
+        .map(|(pid, thread)| (pid, thread.tid))
+        .collect()
 }
 
 /// The holder of a GIL that did not change hands over at least two readings; `None` if it moved, was free once, or was
