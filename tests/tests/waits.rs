@@ -304,6 +304,48 @@ fn a_vfork_parent_waits_for_its_child() -> Result<()> {
 }
 
 #[test]
+fn every_driver_of_a_character_device() -> Result<()> {
+    let waiters = Waiters::start(&program("devices.c")?, &[])?;
+    waiters.wait_blocked()?;
+    let waits = waiters.dump()?;
+    for (name, text, function) in [
+        ("terminal-master", "read of /dev/", "n_tty_read"),
+        ("terminal", "read of /dev/pts/", "n_tty_read"),
+        ("terminal-write", "write of /dev/pts/", "n_tty_write"),
+        ("kernel-log", "read of /dev/kmsg", "devkmsg_read"),
+        ("tunnel", "read of /dev/net/tun", "tun_do_read"),
+    ] {
+        waits.check(&waiters, name, "device")?;
+        waits.has_no_owner(name)?;
+        let wait = waits.wait(name);
+        assert!(wait["text"].as_str().is_some_and(|found| found.starts_with(text)), "{name}: {wait:#}");
+        assert_eq!(wait["kernel_function"], function, "{name}: {wait:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_kernel_waits_for_is_not_what_the_call_is_about() -> Result<()> {
+    let waiters = Waiters::start(&program("kernel.c")?, &[])?;
+    procfs::wait_state(waiters.pid(), waiters.tid("kernel-lock")?, "D")?;
+    procfs::wait_blocked(waiters.pid(), waiters.tid("aio")?)?;
+    let waits = waiters.dump()?;
+    for (name, kind, text) in [
+        ("page", "disk", "a page that userfaultfd must supply"),
+        // The pipe has a byte: whoever holds its other end need not act.
+        ("copy", "disk", "a page that userfaultfd must supply, called by read"),
+        ("kernel-lock", "disk", "the kernel, in "),
+        ("aio", "other", "io_getevents in "),
+    ] {
+        waits.check(&waiters, name, kind)?;
+        waits.has_no_owner(name)?;
+        let wait = waits.wait(name);
+        assert!(wait["text"].as_str().is_some_and(|found| found.starts_with(text)), "{name}: {wait:#}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_zombie_leader_is_a_zombie() -> Result<()> {
     let waiters = Waiters::start(&program("leader.c")?, &[])?;
     procfs::wait_state(waiters.pid(), waiters.pid(), "Z")?;

@@ -17,6 +17,7 @@ pub(super) fn reason<'a>(mut functions: impl Iterator<Item = &'a str>) -> Option
                     | "__switch_to_asm"
                     | "context_switch"
                     | "preempt_schedule_common"
+                    | "wait_woken"
                     | "bit_wait"
                     | "bit_wait_io"
                     | "__wait_on_bit"
@@ -88,5 +89,6 @@ mod tests {
         let stack = ["__schedule", "schedule", "io_schedule", "folio_wait_bit_common", "filemap_fault"];
         assert_eq!(reason(stack.into_iter()), Some("folio_wait_bit_common"));
         assert_eq!(reason(["__schedule"].into_iter()), None);
+        assert_eq!(reason(["schedule", "wait_woken", "n_tty_read"].into_iter()), Some("n_tty_read"));
     }
 }

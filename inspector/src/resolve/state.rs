@@ -25,6 +25,8 @@ pub(super) fn resolve(
             frozen(process, &within(blocked.as_ref(), call))
         }
         TaskState::Disk => disk(process, thread, blocked.as_ref()),
+        // An interruptible sleep, and no wait for what the call is about: the fault may be in its copy from or to user memory.
+        _ if !thread.on_cpu && needs_page(process, thread) => disk(process, thread, blocked.as_ref()),
         _ if thread.on_cpu || thread.state == TaskState::Running => {
             running(process, thread, blocked.as_ref(), call)
         }
@@ -115,7 +117,13 @@ fn within(blocked: Option<&Blocked<'_>>, call: impl Fn(&Blocked<'_>) -> Wait) ->
     blocked.map(|blocked| format!(", in {}: {}", blocked.name, call(blocked).text)).unwrap_or_default()
 }
 
-/// Uninterruptible sleep. The call says little (a page fault can be anywhere), the kernel's stack says why.
+/// Whether the thread sleeps in a page fault that a process has to serve (`handle_userfault` of `fs/userfaultfd.c`).
+fn needs_page(process: &Process, thread: &Thread) -> bool {
+    let functions = process.frames_of(&thread.kernel).map(|frame| frame.function.as_str());
+    kernel::reason(functions) == Some("handle_userfault")
+}
+
+/// Uninterruptible sleep, or one in a page fault. The call says little (a page fault can be anywhere), the kernel's stack says why.
 fn disk(process: &Process, thread: &Thread, blocked: Option<&Blocked<'_>>) -> Wait {
     let functions = || process.frames_of(&thread.kernel).map(|frame| frame.function.as_str());
     let function = kernel::reason(functions()).map(str::to_owned);
@@ -151,8 +159,10 @@ fn unknown(process: &Process, thread: &Thread) -> Wait {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::model::{Capture, Host};
+    use crate::model::{Capture, Frame, FrameKind, Host, Syscall};
 
     fn process(thread: Thread) -> Process {
         let quota = |cgroup: &str, throttled_periods| CpuQuota {
@@ -198,5 +208,25 @@ mod tests {
         let wait = first(Process { frozen: Some(true), frozen_cgroups, ..process(thread) });
         assert_eq!((wait.kind, wait.cgroup.as_deref()), (WaitKind::Frozen, Some("/a/b")));
         assert_eq!(wait.text, "frozen cgroup /a/b and /a");
+    }
+
+    #[test]
+    fn who_needs_a_page_waits_for_nothing_else() {
+        let frame = |function: &str| {
+            let (kind, function) = (FrameKind::Kernel, function.to_owned());
+            Arc::new(Frame { kind, function, file: None, line: None, module: None, address: None })
+        };
+        let wait_in = |function: &str| {
+            let call = Syscall { number: 0, arguments: [4, 0, 1, 0, 0, 0], restarted: false };
+            let state = TaskState::Sleeping;
+            let thread =
+                Thread { tid: 7, state, syscall: Some(call), kernel: vec![0, 1], ..Thread::default() };
+            let frames = vec![frame("schedule"), frame(function)];
+            first(Process { frames, ..process(thread) })
+        };
+        let wait = wait_in("handle_userfault");
+        assert_eq!((wait.kind, wait.owners.len()), (WaitKind::Disk, 0));
+        assert_eq!(wait.text, "a page that userfaultfd must supply, called by read");
+        assert_ne!(wait_in("anon_pipe_read").kind, WaitKind::Disk);
     }
 }
