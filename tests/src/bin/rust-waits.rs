@@ -57,8 +57,11 @@ fn main() -> ! {
     // The one before is inside by now: it sleeps.
     thread::sleep(Duration::from_millis(100));
     waiters.start("rust-once", || ONCE.call_once(|| ()));
-    let joined = thread::spawn(|| thread::sleep(Duration::from_secs(100_000)));
+    let (joined, owner) = spawn(|| thread::sleep(Duration::from_secs(100_000)));
     waiters.start("rust-join", move || drop(joined.join()));
+    if let Some(fact) = waiters.named.get_mut("rust-join") {
+        fact["owner"] = json!(owner);
+    }
     waiters.start("parking-mutex", move || drop(locks.parking_mutex.lock()));
     waiters.start("parking-rwlock-reader", move || drop(locks.parking_read.read()));
     waiters.start("parking-rwlock-writer", move || drop(locks.parking_write.write()));
@@ -85,12 +88,17 @@ struct Waiters {
 
 impl Waiters {
     fn start(&mut self, name: &'static str, block: impl FnOnce() + Send + 'static) {
-        let (said, tid) = mpsc::channel();
-        thread::spawn(move || {
-            said.send(rustix::thread::gettid().as_raw_nonzero().get()).ok();
-            block();
-        });
-        let tid = tid.recv().unwrap_or_default();
+        let (_, tid) = spawn(block);
         self.named.insert(name, json!({ "tid": tid, "address": 0, "fd": -1, "owner": 0 }));
     }
+}
+
+/// A thread that runs `block`, and its tid.
+fn spawn(block: impl FnOnce() + Send + 'static) -> (thread::JoinHandle<()>, i32) {
+    let (said, tid) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        said.send(rustix::thread::gettid().as_raw_nonzero().get()).ok();
+        block();
+    });
+    (thread, tid.recv().unwrap_or_default())
 }

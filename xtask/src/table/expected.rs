@@ -13,7 +13,11 @@ use crate::process::root;
 pub(super) struct Fixture {
     /// Below `tests/fixtures`: `.c`, `.cc` or `.py`; else a program of the `tests` crate.
     pub(super) program: String,
-    /// `FOLDER` stands for an empty folder of its own, `FILE` for a file in it.
+    /// How the table calls it, where that is not just the program.
+    name: Option<String>,
+    /// Compiler for C, where it is not the host's `cc`.
+    pub(super) compiler: Option<String>,
+    /// In a word, `FOLDER` stands for an empty folder of its own, `FILE` for a file in it.
     #[serde(default)]
     pub(super) arguments: Vec<String>,
     /// Flags for the compiler.
@@ -25,8 +29,39 @@ pub(super) struct Fixture {
     /// Packages that a Python program needs.
     #[serde(default)]
     pub(super) packages: Vec<String>,
+    /// What is done to it once it is ready.
+    pub(super) state: Option<Done>,
+    /// Seconds that another tool may take for one of its processes.
+    #[serde(default = "a_minute")]
+    pub(super) deadline: u64,
+    /// Other tools, and who only reads its files in `/proc`, could hang in it so that they cannot be ended.
+    #[serde(default)]
+    pub(super) dangerous: bool,
     /// What is true of its threads, by the name that it gives them in its `ready` line.
     pub(super) rows: BTreeMap<String, Row>,
+}
+
+impl Fixture {
+    /// How the table calls it.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_ref().unwrap_or(&self.program)
+    }
+}
+
+fn a_minute() -> u64 {
+    60
+}
+
+/// What can be done to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Done {
+    /// SIGSTOP.
+    Stopped,
+    /// A cgroup above its own is frozen.
+    Frozen,
+    /// A cgroup above its own has a CPU quota that does not suffice.
+    Throttled,
 }
 
 /// What is true of one thread.
@@ -37,9 +72,14 @@ pub(super) struct Row {
     pub(super) kind: String,
     /// `wait.flavour`, where it has to be a certain one.
     pub(super) flavour: Option<String>,
-    /// How sure its only owner has to be, which the fixture names; `none`: there must be none; `any`: whatever is said.
+    /// How sure its owners have to be, which the fixture names; `none`: there must be none; `told`: as the fixture says.
     #[serde(default)]
     pub(super) owner: Expected,
+    /// Rows whose owners are owners of this one as well.
+    #[serde(default)]
+    pub(super) with: Vec<String>,
+    /// What its text has to say: what names the object where no number does.
+    pub(super) says: Option<String>,
     /// The lock's owner has ended, and inspector must say so.
     #[serde(default)]
     pub(super) gone: bool,
@@ -56,7 +96,7 @@ pub(super) enum Expected {
     None,
     Proven,
     Likely,
-    Any,
+    Told,
 }
 
 #[derive(Deserialize)]

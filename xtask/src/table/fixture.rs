@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::expected::Fixture;
+use super::expected::{Done, Fixture};
+use super::state::State;
 use crate::process::{Owned, capture, cargo, root, run};
 
 /// How long a fixture may take to be ready, and how long its last thread may take to block after that.
@@ -19,6 +20,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// A fixture that is ready. Dropping it ends it.
 pub(super) struct Running {
+    /// Dropped first: who is stopped or frozen does not end.
+    _state: Option<State>,
     owned: Owned,
     /// Its threads by name: `tid`, and what it knows of them.
     pub(super) facts: BTreeMap<String, Value>,
@@ -30,18 +33,28 @@ impl Running {
         let folder = tempfile::tempdir()?;
         let mut command = program(fixture)?;
         for argument in &fixture.arguments {
-            match argument.as_str() {
-                "FOLDER" => command.arg(folder.path()),
-                "FILE" => command.arg(folder.path().join("file")),
-                other => command.arg(other),
-            };
+            let path = folder.path().display().to_string();
+            command.arg(argument.replace("FOLDER", &path).replace("FILE", &format!("{path}/file")));
         }
         command.envs(&fixture.environment).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut owned = Owned::start(&mut command)?;
         let line = owned.line("ready", PATIENCE)?;
         let facts = serde_json::from_str(line.trim()).context("its line `ready`")?;
+        let mut facts = as_objects(facts);
         std::thread::sleep(SETTLE);
-        Ok(Self { owned, facts, _folder: folder })
+        let state = fixture.state.map(|done| State::enter(done, owned.pid())).transpose()?;
+        if let Some(cgroup) = state.as_ref().and_then(State::cgroup) {
+            for fact in facts.values_mut() {
+                *fact = json!({ "tid": fact["tid"], "cgroup": cgroup });
+            }
+        }
+        // What it waited for before is no owner and no object of this wait.
+        if fixture.state == Some(Done::Stopped) {
+            for fact in facts.values_mut() {
+                *fact = json!({ "tid": fact["tid"] });
+            }
+        }
+        Ok(Self { _state: state, owned, facts, _folder: folder })
     }
 
     /// The process and thread of a row.
@@ -61,11 +74,17 @@ impl Running {
     }
 }
 
+/// Some fixtures say only numbers: `{"pid": N, NAME: TID}`.
+fn as_objects(facts: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let Some(pid) = facts.get("pid").filter(|pid| pid.is_u64()).cloned() else { return facts };
+    facts.into_iter().map(|(name, tid)| (name, json!({ "pid": pid, "tid": tid }))).collect()
+}
+
 /// How to call it, compiled first where it needs to be.
 fn program(fixture: &Fixture) -> Result<Command> {
     let source = root().join("tests/fixtures").join(&fixture.program);
     let compiler = match source.extension().and_then(|extension| extension.to_str()) {
-        Some("c") => "cc",
+        Some("c") => fixture.compiler.as_deref().unwrap_or("cc"),
         Some("cc") => "c++",
         Some("py") => {
             let mut command = Command::new(interpreter(&fixture.packages)?);

@@ -9,12 +9,11 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::expected::Fixture;
 use super::fixture::Running;
 use crate::bench::tools;
 use crate::process::{Owned, exists, say};
 
-/// How long a tool may take for one process.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// The columns.
 pub(super) const NAMES: [&str; 4] = ["py-spy", "pystack", "gdb", "/proc"];
 /// Frames shown of a stack.
@@ -37,10 +36,15 @@ impl Peers {
         Self { py_spy: program("py-spy"), pystack: program("pystack"), gdb: exists("gdb", "--version") }
     }
 
-    pub(super) fn look(&self, running: &Running) -> Seen {
+    pub(super) fn look(&self, fixture: &Fixture, running: &Running) -> Seen {
+        if fixture.dangerous {
+            return Seen(vec![all("not asked"); NAMES.len()]);
+        }
+        let patience = Duration::from_secs(fixture.deadline);
         let mut columns = vec![BTreeMap::new(); NAMES.len()];
         for pid in running.pids() {
-            let said = [proc(pid), self.py_spy(pid), self.pystack(pid), self.gdb(pid)];
+            let said =
+                [proc(pid), self.py_spy(pid, patience), self.pystack(pid, patience), self.gdb(pid, patience)];
             let [proc, py_spy, pystack, gdb] = said;
             for (column, said) in columns.iter_mut().zip([py_spy, pystack, gdb, proc]) {
                 column.extend(said);
@@ -49,11 +53,11 @@ impl Peers {
         Seen(columns)
     }
 
-    fn py_spy(&self, pid: u32) -> BTreeMap<u32, String> {
+    fn py_spy(&self, pid: u32, patience: Duration) -> BTreeMap<u32, String> {
         let Some(program) = &self.py_spy else { return all("not installed") };
         let mut command = Command::new(program);
         command.args(["dump", "--json", "--pid"]).arg(pid.to_string());
-        let threads = match output(&mut command) {
+        let threads = match output(&mut command, patience) {
             Ok(text) => serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default(),
             Err(why) => return all(&why),
         };
@@ -67,20 +71,20 @@ impl Peers {
         threads.iter().filter_map(said).collect()
     }
 
-    fn pystack(&self, pid: u32) -> BTreeMap<u32, String> {
+    fn pystack(&self, pid: u32, patience: Duration) -> BTreeMap<u32, String> {
         let Some(program) = &self.pystack else { return all("not installed") };
         let mut command = Command::new(program);
         command.args(["remote", "--native"]).arg(pid.to_string());
-        output(&mut command).map_or_else(|why| all(&why), |text| tracebacks(&text))
+        output(&mut command, patience).map_or_else(|why| all(&why), |text| tracebacks(&text))
     }
 
-    fn gdb(&self, pid: u32) -> BTreeMap<u32, String> {
+    fn gdb(&self, pid: u32, patience: Duration) -> BTreeMap<u32, String> {
         if !self.gdb {
             return all("not installed");
         }
         let mut command = Command::new("gdb");
         command.args(["-nx", "-batch", "-p", &pid.to_string(), "-ex", "thread apply all backtrace 6"]);
-        output(&mut command).map_or_else(|why| all(&why), |text| backtraces(&text))
+        output(&mut command, patience).map_or_else(|why| all(&why), |text| backtraces(&text))
     }
 }
 
@@ -100,26 +104,27 @@ fn all(what: &str) -> BTreeMap<u32, String> {
 }
 
 /// What a tool prints within its time; else what it says of its failure.
-fn output(command: &mut Command) -> Result<String, String> {
-    let run = |command: &mut Command| -> Result<(bool, String, String)> {
+fn output(command: &mut Command, patience: Duration) -> Result<String, String> {
+    let run = |command: &mut Command| -> Result<(Option<bool>, String, String)> {
         let (out, complaint) = (tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?);
         // A backtrace would be the last that py-spy says.
         command.env("RUST_BACKTRACE", "0");
         command.stdin(Stdio::null()).stdout(out.reopen()?).stderr(complaint.reopen()?);
-        let ended = Owned::start(command)?.wait_at_most(PATIENCE)?;
+        let ended = Owned::start(command)?.wait_at_most(patience)?;
         let text = |path| anyhow::Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned());
-        Ok((ended.is_some_and(|status| status.success()), text(out.path())?, text(complaint.path())?))
+        Ok((ended.map(|status| status.success()), text(out.path())?, text(complaint.path())?))
     };
     match run(command) {
-        Ok((true, out, _)) => Ok(out),
-        Ok((false, _, complaint)) => Err(last_line(&complaint)),
+        Ok((Some(true), out, _)) => Ok(out),
+        Ok((Some(false), _, complaint)) => Err(last_line(&complaint)),
+        Ok((None, ..)) => Err(format!("hangs: no answer in {} s", patience.as_secs())),
         Err(why) => Err(last_line(&format!("{why:#}"))),
     }
 }
 
 /// The last line that says something, in a cell's length.
 fn last_line(text: &str) -> String {
-    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed or took too long");
+    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why");
     format!("fails: {}", line.trim().chars().take(80).collect::<String>())
 }
 
