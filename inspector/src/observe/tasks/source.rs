@@ -234,9 +234,11 @@ impl Ebpf {
 
     /// Looks behind `restart_syscall`.
     fn recover_restarted(&mut self, tasks: &mut [Task]) {
+        let mut blocks = None;
         for task in tasks {
             let Some(raw) = task.syscall.filter(|raw| raw.number == restart::RESTART) else { continue };
-            let block = self.told.restart_fn(task.tid).unwrap_or(0);
+            let blocks = blocks.get_or_insert_with(|| self.told.restart_fns());
+            let block = blocks.get(&task.tid).copied().unwrap_or(0);
             // A pointer to a function is its first byte, a return address the one behind a call.
             let addresses: Vec<u64> =
                 task.kernel_stack.iter().map(|frame| frame.wrapping_sub(1)).chain([block]).collect();

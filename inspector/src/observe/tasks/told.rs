@@ -1,5 +1,7 @@
 //! What the walk told of each thread last: one that has not run since is told in few words.
 
+use std::collections::HashMap;
+
 use super::Task;
 
 /// One thread as it was told in full.
@@ -25,9 +27,9 @@ impl Told {
         self.0.iter().flatten().map(|known| &known.task)
     }
 
-    pub(super) fn restart_fn(&self, tid: u32) -> Option<u64> {
-        let mut all = self.0.iter().flatten();
-        all.find(|known| known.task.tid == tid).map(|known| known.restart_fn)
+    /// Every thread's `restart_block.fn`, by tid.
+    pub(super) fn restart_fns(&self) -> HashMap<u32, u64> {
+        self.0.iter().flatten().map(|known| (known.task.tid, known.restart_fn)).collect()
     }
 }
 
@@ -41,7 +43,8 @@ pub(super) struct Next {
 
 impl Next {
     /// What the last walk told of a thread. Walks come by threads in the same order, so it is looked for where the last one
-    /// was found; threads that are new or gone cost a step each.
+    /// was found; threads that are gone, or are told in full, cost a step each. (A new one is told in full, and not asked
+    /// for.)
     pub(super) fn last(&mut self, pid: u32, tid: u32) -> Option<Known> {
         let is_it = |known: &Option<Known>| {
             known.as_ref().is_some_and(|known| known.task.pid == pid && known.task.tid == tid)
@@ -79,7 +82,7 @@ mod tests {
         }
         let mut told = next.done();
         assert_eq!(told.tasks().map(|task| task.tid).collect::<Vec<_>>(), [5, 3, 9]);
-        assert_eq!(told.restart_fn(9), Some(9));
+        assert_eq!(told.restart_fns().get(&9), Some(&9));
         let mut next = told.next();
         for tid in [3, 9, 5] {
             assert_eq!(next.last(1, tid).map(|known| known.task.tid), Some(tid));
