@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(found.cpu.as_deref(), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
         let part = "31 30 0:27 /docker/a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
                     32 30 0:27 / /host rw - cgroup2 cgroup2 rw\n";
-        let found = Hierarchies::parse(part, Path::new("/proc/1/root"));
-        assert_eq!(found.unified.as_deref(), Some(Path::new("/proc/1/root/host")));
+        let found = Hierarchies::parse(part, Path::new("/elsewhere"));
+        assert_eq!(found.unified.as_deref(), Some(Path::new("/elsewhere/host")));
     }
 
     #[test]

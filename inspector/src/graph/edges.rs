@@ -27,6 +27,9 @@ pub(super) fn edges(capture: &Capture, threads: &[ResolvedThread]) -> Vec<Edge> 
     let stable = stable(capture);
     let mut edges = Vec::new();
     for thread in threads {
+        if edges.len() >= MAX_EDGES {
+            break;
+        }
         let Some(process) = capture.process(thread.pid) else { continue };
         let mut owners = thread.wait.owners.clone();
         if owners.is_empty() {

@@ -14,6 +14,8 @@ pub(super) struct Responders<'a> {
     alive: BTreeMap<u32, Vec<&'a ResolvedThread>>,
     /// By the inode of a socket, that of the other end.
     peers: HashMap<u64, u64>,
+    /// Threads that wait on a socket or pipe other than for a connection, by their process and its inode.
+    readers: HashMap<(u32, u64), Vec<u32>>,
     /// The last thread that was seen to write, by its process and the inode it wrote to.
     writers: HashMap<(u32, u64), u32>,
     /// Threads whose Python frames have the descriptor of a socket, or of a pipe's writing end, by process and inode.
@@ -44,7 +46,13 @@ impl<'a> Responders<'a> {
         let written = capture.probes.iter().flat_map(|probes| &probes.transfers);
         let written = written.filter(|transfer| transfer.direction == TransferDirection::Out);
         let writers = written.filter_map(|transfer| Some(((transfer.pid, transfer.inode?), transfer.tid)));
-        Self { alive, peers: peers.collect(), writers: writers.collect(), users: users(capture) }
+        let mut readers: HashMap<(u32, u64), Vec<u32>> = HashMap::new();
+        for thread in alive.values().flatten().filter(|thread| thread.wait.kind != WaitKind::Accept) {
+            if let Some(inode) = thread.wait.inode {
+                readers.entry((thread.pid, inode)).or_default().push(thread.tid);
+            }
+        }
+        Self { alive, peers: peers.collect(), readers, writers: writers.collect(), users: users(capture) }
     }
 
     /// The thread of `owner`'s process that is likely to answer, where only the process is known: one that waits on the
@@ -85,12 +93,10 @@ impl<'a> Responders<'a> {
     /// comes from there.
     fn at_other_end(&self, waiter: &ResolvedThread, pid: u32) -> Option<u32> {
         let other_end = *self.peers.get(&waiter.wait.inode?)?;
-        let reads = |thread: &&&ResolvedThread| {
-            thread.wait.inode == Some(other_end) && thread.wait.kind != WaitKind::Accept
-        };
-        let mut readers = self.alive.get(&pid)?.iter().filter(reads);
-        let (reader, None) = (readers.next()?, readers.next()) else { return None };
-        Some(reader.tid)
+        match self.readers.get(&(pid, other_end))?.as_slice() {
+            &[only] => Some(only),
+            _ => None,
+        }
     }
 
     /// The thread of a process that last wrote into the other end of the socket, or into the pipe, that `waiter` reads.
@@ -104,7 +110,13 @@ impl<'a> Responders<'a> {
         let inode = waiter.wait.inode?;
         let written = self.peers.get(&inode).copied().unwrap_or(inode);
         let tid = *self.writers.get(&(pid, written))?;
-        self.alive.get(&pid)?.iter().any(|thread| thread.tid == tid).then_some(tid)
+        self.several(pid)?.iter().any(|thread| thread.tid == tid).then_some(tid)
+    }
+
+    /// The threads of a process that has more than one: of one alone nothing has to be guessed, and a guess beside what is
+    /// proven would make its wait look open.
+    fn several(&self, pid: u32) -> Option<&[&'a ResolvedThread]> {
+        self.alive.get(&pid).map(Vec::as_slice).filter(|threads| threads.len() > 1)
     }
 
     /// The only thread of a process whose Python frames have the other end of what `waiter` reads in their variables.
@@ -118,7 +130,7 @@ impl<'a> Responders<'a> {
         // Who accepted it and gave it to another thread often has it in a variable still.
         let works =
             |thread: &&&ResolvedThread| users.contains(&thread.tid) && thread.wait.kind != WaitKind::Accept;
-        let mut workers = self.alive.get(&pid)?.iter().filter(works);
+        let mut workers = self.several(pid)?.iter().filter(works);
         let (worker, None) = (workers.next()?, workers.next()) else { return None };
         Some(worker.tid)
     }

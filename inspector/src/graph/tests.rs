@@ -213,6 +213,24 @@ fn the_only_thread_that_has_a_connection_in_its_variables_is_the_likely_one() {
     assert_eq!(to(&[1], 0, false), [None], "the reading end");
 }
 
+#[test]
+fn who_wrote_last_opens_no_circle_of_processes_of_one_thread() {
+    let mut capture = processes(&[(1, 1), (2, 1)]);
+    let wrote = |pid, inode| Transfer {
+        pid,
+        tid: pid,
+        inode: Some(inode),
+        direction: TransferDirection::Out,
+        ..Transfer::default()
+    };
+    capture.probes = Some(Probes { transfers: vec![wrote(2, 10), wrote(1, 20)], ..Probes::default() });
+    let mut threads = [reads(1, 1, &[2]), reads(2, 2, &[1])];
+    for (thread, inode) in threads.iter_mut().zip([10, 20]) {
+        (thread.wait.kind, thread.wait.inode) = (WaitKind::PipeRead, Some(inode));
+    }
+    assert_eq!(WaitGraph::build(&capture, &threads).cycles.len(), 1);
+}
+
 /// Processes of so many threads: the first has the process's id, the next are 1000 apart.
 fn processes(sizes: &[(u32, u32)]) -> Capture {
     let process = |&(pid, count): &(u32, u32)| {

@@ -6,7 +6,10 @@
 
 mod lookup;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use lookup::Asked;
 
@@ -44,13 +47,17 @@ pub(super) fn read(request: &Request, pointed: &[ThreadReply]) -> Reply {
     };
     let reason =
         || format!("it has more than {MAX_MAPPINGS} shared mappings: locks in the others look like its own");
-    let gaps = cut.then(|| Gap::process("sharing", pid, reason())).into_iter().collect();
+    let mut gaps: Vec<Gap> = cut.then(|| Gap::process("sharing", pid, reason())).into_iter().collect();
     let mut named_tids = Vec::new();
     let mut patience = Patience::default();
     for (object, ns_tid) in named(request, pointed, &mappings).into_iter().take(MAX_LOOKUPS) {
         let asked = Asked { pid, ns_tid, object };
         // One that does not come would not come for the next one either.
-        let Ok(found) = patience.run(LOOKUP, move || lookup::look_up(asked)) else { break };
+        let Ok(found) = patience.run(LOOKUP, move || lookup::look_up(asked)) else {
+            let reason = "whom its locks in shared memory name could not be looked up in time: some have no owner here";
+            gaps.push(Gap::process("sharing", pid, reason));
+            break;
+        };
         named_tids.push(found);
     }
     Reply { shared_memory: Some(mappings), named_tids, gaps, ..Reply::default() }
@@ -82,10 +89,11 @@ fn named(
     mappings: &[SharedMapping],
 ) -> BTreeSet<(SharedObject, u32)> {
     let own: BTreeSet<u32> = request.threads.iter().map(|thread| thread.ns_tid).collect();
+    let pointed: HashMap<u32, &ThreadReply> = pointed.iter().map(|read| (read.tid, read)).collect();
     let mut found = BTreeSet::new();
     for thread in &request.threads {
         let Some(syscall) = &thread.syscall else { continue };
-        let Some(read) = pointed.iter().find(|read| read.tid == thread.tid) else { continue };
+        let Some(read) = pointed.get(&thread.tid) else { continue };
         for word in arguments::futex_words(std::env::consts::ARCH, syscall, &read.memory) {
             let Some(object) = object_at(mappings, word) else { continue };
             let tids = tids(&read.memory, word).into_iter().filter(|tid| !own.contains(tid));
